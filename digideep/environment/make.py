@@ -1,0 +1,213 @@
+"""Environments from their configuration, with every mistake a user can make told in one line."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from digideep.environment.config import EnvConfig
+from digideep.environment.spaces import env_spec
+from digideep.environment.state_replay import record_for_replay
+from digideep.errors import DigideepError, EnvironmentFailure, MissingExtraError, UsageError, one_line
+from digideep.spec import EnvSpec
+from digideep.utility.imports import BUILT_IN, import_module
+from digideep.utility.node import nearest
+
+__all__ = ["TRUSTED_PACKAGES", "describe_env", "make_env", "prepare"]
+
+logger = logging.getLogger(__name__)
+
+TRUSTED_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
+"""Installed environment packages that a configuration may name as data, without anybody's consent."""
+
+
+class _Family(NamedTuple):
+    prefix: str  # of the id
+    entry: str  # prefix of the registered entry point
+    package: str  # what must be importable
+    extra: str  # of digideep that installs it
+    registers: bool  # whether importing the package is what registers its ids
+
+
+_FAMILIES = (
+    _Family("ALE/", "ale_py", "ale_py", "atari", True),
+    _Family("dm_control/", "shimmy", "shimmy", "dm", True),
+    _Family("MiniGrid-", "minigrid", "minigrid", "minigrid", True),
+    _Family("BabyAI-", "minigrid", "minigrid", "minigrid", True),
+    _Family("LunarLander", "gymnasium.envs.box2d", "Box2D", "box2d", False),
+    _Family("BipedalWalker", "gymnasium.envs.box2d", "Box2D", "box2d", False),
+    _Family("CarRacing", "gymnasium.envs.box2d", "Box2D", "box2d", False),
+    _Family("", "gymnasium.envs.mujoco", "mujoco", "mujoco", False),
+)
+
+_RESERVED = {
+    "id": "/env/model_name",
+    "max_episode_steps": "/env/max_episode_steps",
+    "disable_env_checker": "nothing: the checker is 'python -m digideep.environment.check'",
+}
+
+
+def make_env(
+    config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN, render_mode: str | None = None
+) -> gymnasium.Env[Any, Any]:
+    """Return the environment that `config` describes, not reset yet.
+
+    Args:
+        config: id, module, keyword arguments and time limit.
+        allowed: packages that somebody has vouched for; those of `TRUSTED_PACKAGES` are added.
+        render_mode: as Gymnasium has it; None shows nothing.
+
+    Raises:
+        UsageError: no such id, no such module, or a keyword argument that the environment does not take.
+        TrustError: the module is not below one of the `allowed` packages.
+        MissingExtraError: a package is not installed; the message has the command that installs it.
+        EnvironmentFailure: the environment raised while it was made.
+    """
+    registered = prepare(config, allowed=allowed)
+    kwargs = dict(config.env_kwargs)
+    for name, instead in _RESERVED.items():
+        if name in kwargs:
+            raise UsageError(f"env/env_kwargs: {name!r} is no argument of an environment; use {instead}")
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    with _logged_warnings():
+        try:
+            env = gymnasium.make(
+                registered.id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
+            )
+        except DigideepError:
+            raise
+        except ImportError as error:
+            raise _missing_package(registered, error) from error
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise _missing_package(registered, error) from error
+        except Exception as error:
+            raise _failed(registered, kwargs, error) from error
+    return record_for_replay(env)
+
+
+def describe_env(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> EnvSpec:
+    """Return what the environment shows and takes, in its own units; makes one and closes it.
+
+    Raises:
+        SpaceError: one of its spaces fits in no slot.
+        DigideepError: as `make_env`.
+    """
+    env = make_env(config, allowed=allowed)
+    try:
+        return env_spec(env, id=config.model_name)
+    finally:
+        env.close()
+
+
+def prepare(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> gymnasium.envs.registration.EnvSpec:
+    """Import what registers the environment and return its registration; nothing is made.
+
+    Raises:
+        UsageError: there is no such id or module; the message names the nearest id.
+        TrustError, MissingExtraError: as `make_env`.
+    """
+    consent = (*allowed, *TRUSTED_PACKAGES)
+    if config.from_module is not None:
+        _import(config.from_module, where="env/from_module", allowed=consent)
+    module, separator, name = config.model_name.rpartition(":")
+    if separator:
+        _import(module, where="env/model_name", allowed=consent)
+    return _registration(name)
+
+
+def _import(module: str, *, where: str, allowed: Iterable[str]) -> None:
+    with _logged_warnings():
+        import_module(module, where=where, allowed=allowed)
+
+
+def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
+    where = "env/model_name"
+    try:
+        namespace, base, version = gymnasium.envs.registration.parse_env_id(name)
+    except gymnasium.error.Error:
+        raise UsageError(f"{where}: expected an id such as 'CartPole-v1', found {one_line(name, limit=80)!r}") from None
+    registry = gymnasium.registry
+    family = next((f for f in _FAMILIES if f.prefix and name.startswith(f.prefix)), None)
+    if name not in registry and family is not None and family.registers:
+        try:
+            _import(family.package, where=where, allowed=TRUSTED_PACKAGES)
+        except (ImportError, UsageError):
+            raise MissingExtraError(_install(name, family.package, family.extra)) from None
+    if name in registry:
+        return registry[name]
+    latest = gymnasium.envs.registration.find_highest_version(namespace, base)
+    if latest is None:
+        known = nearest(name, registry)
+        hint = (
+            known
+            if known.startswith("; did")
+            else "; 'python -m digideep.environment.play --list-include .' lists them"
+        )
+        raise UsageError(f"{where}: no environment {one_line(name, limit=80)!r} is registered{hint}")
+    newest = gymnasium.envs.registration.get_env_id(namespace, base, latest)
+    if version is None:
+        logger.warning("env/model_name: %r has no version, taking %r", name, newest)
+        return registry[newest]
+    kind = "an old version of it; use" if version < latest else "not registered; the newest is"
+    raise UsageError(f"{where}: {name!r} is {kind} {newest!r}")
+
+
+def _install(name: str, package: str, extra: str) -> str:
+    return f'env/model_name: {name!r} needs {package}, which is not installed; pip install "digideep[{extra}]"'
+
+
+def _missing_package(registered: gymnasium.envs.registration.EnvSpec, error: Exception) -> DigideepError:
+    """Return the error that names the extra; an import that fails inside the user's own module is his to see."""
+    entry = registered.entry_point if isinstance(registered.entry_point, str) else ""
+    family = next((f for f in _FAMILIES if entry.startswith(f.entry)), None)
+    if family is not None:
+        return MissingExtraError(_install(registered.id, family.package, family.extra))
+    missing = getattr(error, "name", None)
+    if isinstance(error, ModuleNotFoundError) and missing:
+        return MissingExtraError(f"env/model_name: {registered.id!r} needs the module {missing!r}; install it")
+    return UsageError(f"env/model_name: {registered.id!r} cannot be made: {one_line(error, limit=300)}")
+
+
+def _failed(registered: gymnasium.envs.registration.EnvSpec, kwargs: dict[str, Any], error: Exception) -> DigideepError:
+    taken = _parameters(registered)
+    unknown = [name for name in kwargs if taken is not None and name not in taken]
+    if unknown:
+        return UsageError(
+            f"env/env_kwargs: {registered.id} takes no argument {one_line(unknown[0], limit=80)!r}"
+            f"{nearest(unknown[0], taken or ())}"
+        )
+    if isinstance(error, TypeError) and "required" in str(error) and "argument" in str(error):
+        return UsageError(f"env/env_kwargs: {registered.id}: {one_line(error, limit=300)}")
+    given = f" with env_kwargs {one_line(kwargs, limit=200)}" if kwargs else ""
+    return EnvironmentFailure(
+        f"environment {registered.id}: making it{given} raised {type(error).__name__}: {one_line(error, limit=500)}"
+    )
+
+
+def _parameters(registered: gymnasium.envs.registration.EnvSpec) -> list[str] | None:
+    """Return the names of the arguments an environment takes; None where it takes any."""
+    entry = registered.entry_point
+    if entry is None:
+        return None
+    creator: Any = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    parameters = inspect.signature(creator).parameters.values()
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return None
+    return [p.name for p in parameters]
+
+
+@contextmanager
+def _logged_warnings() -> Iterator[None]:
+    """Send the warnings of an environment and of Gymnasium to the log, where they neither raise nor clutter stderr."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in {str(w.message): w for w in caught}.values():
+        logger.warning("environment: %s", one_line(warning.message, limit=500))

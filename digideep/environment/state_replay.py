@@ -1,0 +1,113 @@
+"""Environment state by replay: the generator before an episode and the episode's actions lead to the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from digideep.errors import CheckpointError, NotReproducibleError
+from digideep.utility.seeding import generator_state, set_generator_state
+
+__all__ = ["MAX_STEPS", "REPLAYED", "ReplayRecorder", "record_for_replay"]
+
+REPLAYED = ("gymnasium.envs.box2d.",)
+"""Modules of environments whose state nothing else gives, and that repeat an episode bit for bit."""
+
+MAX_STEPS = 100_000
+"""Longest episode that is replayed; beyond it a resume would take longer than it is worth."""
+
+
+class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Keeps what one episode needs to be walked again: how it was reset, and every action since.
+
+    It stands directly around the environment, so that the layers above it keep their own state.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._rng: dict[str, Any] | None = None
+        self._seed: int | None = None
+        self._options: dict[str, Any] | None = None
+        self._actions: list[Any] = []
+        self._steps = 0
+        self._last: Any = None  # what the environment showed last, by which a replay is checked
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and begin a new record."""
+        self._rng = generator_state(self.env.unwrapped.np_random)
+        self._seed, self._options = seed, options
+        self._actions, self._steps = [], 0
+        self._last, info = self.env.reset(seed=seed, options=options)
+        return self._last, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment and note the action."""
+        self._steps += 1
+        if self._steps <= MAX_STEPS:
+            # The caller's array may be a view of memory that the next step overwrites.
+            self._actions.append(action.copy() if hasattr(action, "copy") else action)
+        result = self.env.step(action)
+        self._last = result[0]
+        return result
+
+    @property
+    def obstacle(self) -> str:
+        """Why there is no state now; empty where there is one."""
+        if self._steps > MAX_STEPS:
+            return f"the episode is longer than the {MAX_STEPS} steps that are replayed"
+        return "" if self._options is None else "its episode was reset with options"
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the record, and by what a replay is checked: the generator and the last observation."""
+        return {
+            "before": self._rng,
+            "seed": self._seed,
+            "actions": list(self._actions),
+            "now": generator_state(self.env.unwrapped.np_random),
+            "last": self._last,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Walk the recorded episode again.
+
+        Raises:
+            CheckpointError: the record is of no episode, or of another kind of generator.
+            NotReproducibleError: the walk did not end where the record does.
+        """
+        if state["before"] is None:
+            raise CheckpointError("environment state: expected the record of an episode, found none")
+        set_generator_state(self.env.unwrapped.np_random, state["before"])
+        self.reset(seed=state["seed"])
+        for action in state["actions"]:
+            self.step(action)
+        same_generator = generator_state(self.env.unwrapped.np_random) == state["now"]
+        if not same_generator or not _same(self._last, state["last"]):
+            raise NotReproducibleError(
+                f"environment {self.env}: expected to stand after {self._steps} repeated steps where it stood, "
+                f"found it elsewhere"
+            )
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, Mapping):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, tuple | list):
+        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
+    return np.asarray(left).tobytes() == np.asarray(right).tobytes()
+
+
+def record_for_replay(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Return `env` with a recorder around the innermost environment where its state needs one."""
+    base = env.unwrapped
+    if not type(base).__module__.startswith(REPLAYED):
+        return env
+    if base is env:
+        return ReplayRecorder(env)
+    layer: Any = env
+    while layer.env is not base:
+        layer = layer.env
+    layer.env = ReplayRecorder(base)
+    return env

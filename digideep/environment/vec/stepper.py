@@ -1,0 +1,313 @@
+"""Environments of one process, stepped one after the other into their columns of a slab.
+
+Both back ends are made of this class, so that where environments live cannot change a bit of what they give.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from time import perf_counter_ns
+from typing import Any, NoReturn
+
+import numpy as np
+
+from digideep.environment import state as environment_state
+from digideep.environment.config import EnvConfig
+from digideep.environment.make import make_env
+from digideep.environment.spaces import ActionReader, ObservationWriter, env_spec
+from digideep.environment.vec.base import FinishedEpisode, traced
+from digideep.environment.vec.outcome import check_info, episode_metrics, flag, number
+from digideep.environment.vec.slab import RESET, SKIP, Slab
+from digideep.errors import DigideepError, EnvironmentFailure, one_line
+from digideep.types import Progress
+from digideep.utility.imports import BUILT_IN
+
+__all__ = ["Stepper"]
+
+logger = logging.getLogger(__name__)
+
+SINGLE_OBSERVATION = "observation"
+SINGLE_ACTION = ""
+
+
+class Stepper:
+    """Environments `first` to `first + count` of a vector environment.
+
+    Attributes:
+        spec: of one environment.
+        obstacle: why a state cannot be saved, or "".
+        tick: steps made.
+        reset_ns, resets: time and number of the resets inside steps.
+        position: [1] the environment that is being stepped, counted from `first`, for those who have to explain a death.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        *,
+        envs: range,
+        worker: int = 0,
+        allowed: Sequence[str] = BUILT_IN,
+        render_mode: str | None = None,
+        position: MutableSequence[int] | None = None,
+    ) -> None:
+        self._config = config
+        self._range = envs
+        self._worker = worker
+        self._envs: list[Any] = []
+        try:
+            for _ in envs:
+                self._envs.append(make_env(config, allowed=allowed, render_mode=render_mode))
+            self.spec = env_spec(self._envs[0], id=config.model_name)
+        except BaseException:
+            self.close()
+            raise
+        self.obstacle = environment_state.obstacle(self._envs[0])
+        self.position: MutableSequence[int] = [0] if position is None else position
+        self.tick = 0
+        self.reset_ns = 0
+        self.resets = 0
+        count = len(envs)
+        self._steps: list[Callable[[Any], Any]] = [env.step for env in self._envs]
+        self._listeners = [_listener(env) for env in self._envs]
+        self._returns = [0.0] * count
+        self._born = [0] * count
+        self._over = [False] * count
+        self._was_seeded = [False] * count
+        self._finished: list[FinishedEpisode] = []
+        self._writers = [ObservationWriter(env.observation_space, self.spec) for env in self._envs]
+        self._reader = ActionReader(self._envs[0].action_space, self.spec, config.action_transform)
+
+    def attach(self, slab: Slab) -> None:
+        """Prebuild the views of this share's rows."""
+        first, stop = self._range.start, self._range.stop
+        rows = range(slab.n_steps + 1)
+        self._rows = slab.rows(first, stop)
+        self._masks = [slab.masks[t, first:stop] for t in rows]
+        self._rewards = [slab.rewards[t, first:stop] for t in rows]
+        self._terminations = [slab.terminations[t, first:stop] for t in rows]
+        self._actions = [{slot: array[t, first:stop] for slot, array in slab.actions.items()} for t in rows]
+        self._modes = slab.modes[first:stop]
+        self._next_seeds = slab.next_seeds[first:stop]
+        self._seeds = slab.seeds[first:stop]
+        self._numbers = slab.numbers[first:stop]
+        self._shared_over = slab.over[first:stop]
+        self._shared_born = slab.born[first:stop]
+        self._fast_box = _fast_box(self._envs[0].observation_space)
+        self._discrete = _discrete_start(self.spec)
+
+    def reset(self, row: int) -> None:
+        """Begin an episode where the mode is RESET."""
+        i = 0
+        try:
+            for i, mode in enumerate(self._modes.tolist()):
+                if mode == RESET:
+                    self._reset(i, row)
+        except Exception as error:
+            self._fail(i, error)
+
+    def step(self, t: int) -> None:
+        """Make one step of every environment, or the reset that is due instead."""
+        self.tick += 1
+        modes, over, position = self._modes.tolist(), self._over, self.position
+        actions = self._batch(t)
+        row = self._rows[t + 1]
+        box = self._fast_box
+        single = row[SINGLE_OBSERVATION] if box is not None else None
+        shape, dtype = box if box is not None else ((), None)
+        rewards, returns = self._rewards[t], self._returns
+        self._masks[t + 1].fill(1.0)
+        self._terminations[t].fill(0.0)
+        self._shared_over.fill(0)
+        i = 0
+        try:
+            for i, step in enumerate(self._steps):
+                position[0] = i
+                if over[i] or modes[i]:
+                    rewards[i] = 0.0
+                    if modes[i] != SKIP:
+                        self._reset(i, t + 1)
+                    continue
+                observation, reward, terminated, truncated, info = step(actions[i])
+                # The common case first, and the checks by name only where it is another.
+                if (
+                    single is not None
+                    and type(observation) is np.ndarray
+                    and observation.dtype == dtype
+                    and observation.shape == shape
+                ):
+                    single[i] = observation
+                else:
+                    self._writers[i].write(observation, row, i)
+                if type(reward) is not float:
+                    reward = number(reward, "reward")
+                rewards[i] = reward
+                returns[i] += reward
+                if terminated is not False or truncated is not False or type(info) is not dict:
+                    self._end(i, t, terminated=terminated, truncated=truncated, info=info)
+        except Exception as error:
+            self._fail(i, error)
+
+    def _batch(self, t: int) -> list[Any]:
+        if self._discrete is None:
+            return self._reader.batch(self._actions[t])
+        actions: list[Any] = self._actions[t][SINGLE_ACTION].tolist()
+        return [action + self._discrete for action in actions] if self._discrete else actions
+
+    def _end(self, i: int, t: int, *, terminated: Any, truncated: Any, info: Any) -> None:
+        """Check flags and info; note the end of an episode if this is one."""
+        is_terminated, is_truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
+        check_info(info)
+        if not (is_terminated or is_truncated):
+            return
+        if is_terminated:
+            self._terminations[t][i] = 1.0
+        self._over[i] = True
+        self._shared_over[i] = 1
+        self._finished.append(
+            FinishedEpisode(
+                tick=self.tick,
+                env=self._range.start + i,
+                number=int(self._numbers[i]),
+                return_=self._returns[i],
+                length=self.tick - self._born[i],
+                seed=self._episode_seed(i),
+                metrics=episode_metrics(info, self._config.info_keys),
+            )
+        )
+
+    def _reset(self, i: int, row: int) -> None:
+        start = perf_counter_ns()
+        next_seed = int(self._next_seeds[i])
+        self._next_seeds[i] = -1
+        if next_seed >= 0:
+            self._seeds[i] = next_seed
+        self._numbers[i] += 1
+        self._begin(i, returned=0.0, length=0, over=False, was_seeded=next_seed >= 0)
+        answer = self._envs[i].reset(seed=next_seed if next_seed >= 0 else None)
+        if not (isinstance(answer, tuple) and len(answer) == 2):
+            raise EnvironmentFailure(f"reset: expected (observation, info), found {one_line(answer, limit=80)}")
+        observation, info = answer
+        check_info(info)
+        self._writers[i].write(observation, self._rows[row], i)
+        self._masks[row][i] = 0.0
+        self.reset_ns += perf_counter_ns() - start
+        self.resets += 1
+
+    def _begin(self, i: int, *, returned: float, length: int, over: bool, was_seeded: bool) -> None:
+        self._returns[i] = returned
+        self._born[i] = self._shared_born[i] = self.tick - length
+        self._over[i] = over
+        self._shared_over[i] = over
+        self._was_seeded[i] = was_seeded
+
+    def _episode_seed(self, i: int) -> int | None:
+        return int(self._seeds[i]) if self._was_seeded[i] else None
+
+    def collect(self) -> list[FinishedEpisode]:
+        """Return the episodes that ended since the last call."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return the state of each environment and of its running episode."""
+        return [
+            {
+                "environment": None if self.obstacle else environment_state.capture(env),
+                "return": self._returns[i],
+                "length": self.tick - self._born[i],
+                "number": int(self._numbers[i]),
+                "over": self._over[i],
+                "seed": int(self._seeds[i]),
+                "was_seeded": self._was_seeded[i],
+            }
+            for i, env in enumerate(self._envs)
+        ]
+
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Take over the states of this share; return the environments that have none, counted from 0 for all."""
+        without = []
+        for i, (env, saved) in enumerate(zip(self._envs, states, strict=True)):
+            self._numbers[i] = saved["number"]
+            self._seeds[i] = saved["seed"]
+            if saved["environment"] is None or self.obstacle:
+                without.append(self._range.start + i)
+                continue
+            try:
+                environment_state.restore(env, saved["environment"])
+            except Exception as error:
+                self._fail(i, error)
+            self._begin(
+                i,
+                returned=saved["return"],
+                length=saved["length"],
+                over=saved["over"],
+                was_seeded=saved["was_seeded"],
+            )
+        return without
+
+    def set_progress(self, progress: Progress) -> None:
+        """Hand the progress to every environment that asks for it."""
+        for i, listener in enumerate(self._listeners):
+            if listener is not None:
+                try:
+                    listener(progress._asdict())
+                except Exception as error:
+                    self._fail(i, error)
+
+    def render(self, env: int) -> Any:
+        """Return what `render()` of an environment gives."""
+        return self._envs[env - self._range.start].render()
+
+    def close(self) -> None:
+        """Close every environment; what one of them raises is logged, since the others have to be closed too."""
+        envs, self._envs, self._steps = self._envs, [], []
+        for env in envs:
+            try:
+                env.close()
+            except Exception as error:
+                logger.warning(
+                    "%s: close() raised %s: %s", self._config.model_name, type(error).__name__, one_line(error)
+                )
+
+    def _fail(self, i: int, error: Exception) -> NoReturn:
+        where = describe(
+            self._config.model_name,
+            env=self._range.start + i,
+            worker=self._worker,
+            seed=int(self._seeds[i]),
+            number=int(self._numbers[i]),
+            step=self.tick - self._born[i],
+        )
+        ours = isinstance(error, DigideepError)
+        text = one_line(error, limit=500)
+        what = text if ours else f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise traced(EnvironmentFailure(f"{where}: {what}"), traceback.format_exc()) from error
+
+
+def describe(id: str, *, env: int, worker: int, seed: int, number: int, step: int) -> str:
+    """Return which environment, where and when, in the words of every message."""
+    return (
+        f"environment {env} ({id}, worker {worker}, seed {seed if seed >= 0 else 'none'}, "
+        f"episode {max(number, 0)}, step {step})"
+    )
+
+
+def _listener(env: Any) -> Callable[[dict[str, Any]], Any] | None:
+    """Return the environment's `set_progress`, looked for in every wrapper; None without one."""
+    return env.get_wrapper_attr("set_progress") if env.has_wrapper_attr("set_progress") else None
+
+
+def _fast_box(space: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    """Return shape and dtype of an observation space that is one box; None for all others."""
+    from gymnasium import spaces
+
+    return (space.shape, space.dtype) if isinstance(space, spaces.Box) and space.shape else None
+
+
+def _discrete_start(spec: Any) -> int | None:
+    """Return what is added to an action that is one integer; None for all other actions."""
+    only = spec.actions.get(SINGLE_ACTION)
+    return only.start if only is not None and only.kind == "discrete" else None

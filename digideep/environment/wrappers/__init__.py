@@ -1,0 +1,1 @@
+"""What stands between an environment and the slab."""

@@ -1,0 +1,90 @@
+"""Actions at the environment's door: from the raw sample in the slab to what the environment takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from digideep.errors import NonFiniteError, SpaceError
+from digideep.spec import ArraySpec
+
+__all__ = ["Transform", "check_actions", "spec_for_agent", "to_environment"]
+
+Transform: TypeAlias = Literal["clip", "rescale", "none"]
+
+
+def to_environment(raw: np.ndarray[Any, Any], spec: ArraySpec, transform: Transform) -> np.ndarray[Any, Any]:
+    """Return actions in the environment's units.
+
+    Args:
+        raw: [..., *spec.shape] what the policy sampled. It is never changed: the memory keeps it.
+        spec: of the environment (not what `spec_for_agent` returns).
+        transform: of box actions. `clip` cuts at the bounds; `rescale` cuts at [-1, 1] and then maps -1 to the lower
+            and 1 to the upper bound; `none` changes nothing. Other kinds only get the environment's `start`.
+
+    Returns:
+        A new array of the same shape.
+    """
+    if spec.kind != "box":
+        return raw + np.asarray(spec.start, dtype=raw.dtype)  # type: ignore[no-any-return]
+    if transform == "none" or not spec.low:
+        return raw.copy()
+    low, high = _bounds(spec, raw.dtype)
+    if transform == "clip":
+        return np.clip(raw, low, high)  # type: ignore[no-any-return]
+    unit = np.clip(raw, -1.0, 1.0)
+    # The last clip is for the rounding of the line before it, which may step over a bound.
+    return np.clip(low + (unit + 1.0) * 0.5 * (high - low), low, high)  # type: ignore[no-any-return]
+
+
+def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> dict[str, ArraySpec]:
+    """Return the action slots as the agent sees them: with `rescale`, every box is [-1, 1].
+
+    Raises:
+        SpaceError: `rescale` is asked of a box that has an infinite bound.
+    """
+    if transform != "rescale":
+        return dict(actions)
+    seen: dict[str, ArraySpec] = {}
+    for slot, spec in actions.items():
+        if spec.kind == "box" and not spec.bounded:
+            raise SpaceError(
+                f"env/action_transform: 'rescale' needs finite bounds, found low {spec.low} and high {spec.high} "
+                f"in action {slot!r}; use 'clip' or 'none'"
+            )
+        seen[slot] = spec._replace(low=(-1.0,), high=(1.0,)) if spec.kind == "box" else spec
+    return seen
+
+
+def check_actions(actions: Mapping[str, np.ndarray[Any, Any]], specs: Mapping[str, ArraySpec]) -> None:
+    """Check raw actions `[N, ...]` of all slots, so that no number that is none reaches an environment.
+
+    Raises:
+        NonFiniteError: an element of a box is NaN or infinite, or an integer lies outside its range; the message names
+            slot, environment and value.
+    """
+    for slot, spec in specs.items():
+        raw = actions[slot]
+        if spec.kind == "box":
+            bad = ~np.isfinite(raw)
+        elif spec.kind == "multi_binary":
+            bad = (raw != 0) & (raw != 1)
+        else:
+            n = np.asarray(spec.n).reshape(spec.shape)
+            bad = (raw < 0) | (raw >= n)
+        if bad.any():
+            first = tuple(int(i) for i in np.argwhere(bad)[0])
+            expected = {"box": "a finite number", "multi_binary": "0 or 1"}.get(spec.kind, f"0 to {max(spec.n) - 1}")
+            raise NonFiniteError(
+                f"action {slot!r} of environment {first[0]}: expected {expected}, "
+                f"found {raw[first]} at index {first[1:]}"
+            )
+
+
+def _bounds(spec: ArraySpec, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    low, high = np.asarray(spec.low, dtype=dtype), np.asarray(spec.high, dtype=dtype)
+    if low.size == 1 and high.size == 1:
+        return low.reshape(()), high.reshape(())
+    return low.reshape(spec.shape), high.reshape(spec.shape)

@@ -1,0 +1,310 @@
+"""Action distributions by hand: numpy for acting, torch for losses, and their gradients in closed form.
+
+Each distribution turns `outputs` of a network (`[B, K]`), and for real-valued actions a `log_std` that no observation
+changes (`[D]`), into actions. Nothing here is an object per call: acting draws from noise that was drawn before, so
+that one generator an environment or one for the whole batch give the same code.
+
+`terms` gives log-probability and entropy together with the gradient of a loss that depends on them, from the loss's
+derivatives by each: for a loss L with a_i = dL/dlog_prob_i and b_i = dL/dentropy_i,
+
+    dL/doutputs_i = a_i * dlog_prob_i/doutputs_i + b_i * dentropy_i/doutputs_i.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from digideep.spec import ArraySpec
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Distribution",
+    "Draw",
+    "HeadGradient",
+    "MultiCategorical",
+    "Normal",
+    "Terms",
+    "distribution",
+]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Draw(NamedTuple):
+    """Actions `[B]` or `[B, D]` and their log-probabilities `[B]`."""
+
+    actions: Array
+    log_probs: Array
+
+
+class HeadGradient(NamedTuple):
+    """Gradient of a loss by the network's outputs `[B, K]`, and by `log_std` `[D]` where there is one."""
+
+    outputs: torch.Tensor
+    log_std: torch.Tensor | None
+
+
+class Terms(NamedTuple):
+    """Log-probabilities `[B]`, entropies `[B]`, and the gradient as a function of a loss's derivatives by both."""
+
+    log_prob: torch.Tensor
+    entropy: torch.Tensor
+    gradient: Callable[[torch.Tensor, torch.Tensor], HeadGradient]
+
+
+class Distribution(ABC):
+    """One action array's distribution.
+
+    `outputs` is the number of a network's outputs it takes, `log_stds` the number of its own parameters. Actions are
+    flat: `[B]` for a categorical, `[B, D]` for the others.
+    """
+
+    outputs: int
+    log_stds: int = 0
+
+    @abstractmethod
+    def noise(self, rng: np.random.Generator, rows: int) -> Array:
+        """Return the random numbers that `draw` needs for `rows` rows."""
+
+    @abstractmethod
+    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+        """Return the actions that `noise` picks, or the most likely ones where it is None."""
+
+    @abstractmethod
+    def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
+        """Return the log-probabilities `[B]` of actions, in numpy."""
+
+    @abstractmethod
+    def log_prob(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
+        """Return the log-probabilities `[B]` of actions, for autograd."""
+
+    @abstractmethod
+    def entropy(self, outputs: torch.Tensor, log_std: torch.Tensor | None) -> torch.Tensor:
+        """Return the entropies `[B]`, for autograd."""
+
+    @abstractmethod
+    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+        """Return log-probabilities, entropies and the gradient in closed form; no tensor may require a gradient."""
+
+
+class Categorical(Distribution):
+    """One of `n` actions, by logits.
+
+    With p the probabilities, l their logarithms and H the entropy: dl_a/dz_j = [j = a] - p_j and
+    dH/dz_j = -p_j (l_j + H).
+    """
+
+    def __init__(self, n: int) -> None:
+        self.outputs = n
+
+    def noise(self, rng: np.random.Generator, rows: int) -> Array:
+        """Return `[rows, 1]` uniform numbers in [0, 1)."""
+        return rng.random((rows, 1))
+
+    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+        """Return actions `[B]` by inversion of the cumulative distribution."""
+        shifted = outputs - outputs.max(axis=-1, keepdims=True)
+        cumulative = np.exp(shifted).cumsum(axis=-1)
+        total = cumulative[:, -1:]
+        if noise is None:
+            actions = shifted.argmax(axis=-1)
+        else:
+            # The product may round up to the total; the last action is then meant.
+            actions = np.minimum((cumulative <= noise * total).sum(axis=-1), self.outputs - 1)
+        return Draw(actions, shifted[np.arange(len(actions)), actions] - np.log(total[:, 0]))
+
+    def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
+        """Return `[B]` log-probabilities."""
+        shifted = outputs - outputs.max(axis=-1, keepdims=True)
+        picked = shifted[np.arange(len(actions)), actions]
+        return np.asarray(picked - np.log(np.exp(shifted).sum(axis=-1)))
+
+    def log_prob(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
+        """Return `[B]` log-probabilities."""
+        return torch.log_softmax(outputs, dim=-1).gather(1, actions[:, None]).squeeze(1)
+
+    def entropy(self, outputs: torch.Tensor, log_std: torch.Tensor | None) -> torch.Tensor:
+        """Return `[B]` entropies."""
+        log_p = torch.log_softmax(outputs, dim=-1)
+        return -(log_p.exp() * log_p).sum(-1)
+
+    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+        """Return `[B]` log-probabilities, `[B]` entropies and the gradient."""
+        log_p = torch.log_softmax(outputs, dim=-1)
+        p = log_p.exp()
+        index = actions[:, None]
+        entropy = (p * log_p).sum(-1).neg_()
+
+        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
+            column = by_log_prob[:, None]
+            by_p = torch.addcmul(column, log_p + entropy[:, None], by_entropy[:, None])
+            return HeadGradient((p * by_p).neg_().scatter_add_(1, index, column), None)
+
+        return Terms(log_p.gather(1, index).squeeze(1), entropy, gradient)
+
+
+class MultiCategorical(Distribution):
+    """Several independent categoricals: log-probabilities and entropies are sums."""
+
+    def __init__(self, n: tuple[int, ...]) -> None:
+        self.outputs = sum(n)
+        self._parts = [Categorical(size) for size in n]
+        edges = [0, *np.cumsum(n).tolist()]
+        self._slices = [slice(start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+
+    def noise(self, rng: np.random.Generator, rows: int) -> Array:
+        """Return `[rows, D]` uniform numbers in [0, 1)."""
+        return rng.random((rows, len(self._parts)))
+
+    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+        """Return actions `[B, D]`."""
+        draws = [
+            part.draw(outputs[:, where], None, None if noise is None else noise[:, i : i + 1])
+            for i, (part, where) in enumerate(zip(self._parts, self._slices, strict=True))
+        ]
+        log_probs = np.stack([draw.log_probs for draw in draws], axis=1).sum(axis=1)
+        return Draw(np.stack([draw.actions for draw in draws], axis=1), log_probs)
+
+    def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
+        """Return `[B]` log-probabilities."""
+        columns = enumerate(zip(self._parts, self._slices, strict=True))
+        return np.stack([p.log_probs(outputs[:, w], None, actions[:, i]) for i, (p, w) in columns], axis=1).sum(axis=1)
+
+    def log_prob(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
+        """Return `[B]` log-probabilities."""
+        columns = enumerate(zip(self._parts, self._slices, strict=True))
+        return torch.stack([part.log_prob(outputs[:, w], None, actions[:, i]) for i, (part, w) in columns]).sum(0)
+
+    def entropy(self, outputs: torch.Tensor, log_std: torch.Tensor | None) -> torch.Tensor:
+        """Return `[B]` entropies."""
+        columns = zip(self._parts, self._slices, strict=True)
+        return torch.stack([part.entropy(outputs[:, where], None) for part, where in columns]).sum(0)
+
+    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+        """Return `[B]` log-probabilities, `[B]` entropies and the gradient."""
+        columns = enumerate(zip(self._parts, self._slices, strict=True))
+        parts = [part.terms(outputs[:, where], None, actions[:, i]) for i, (part, where) in columns]
+
+        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
+            return HeadGradient(torch.cat([p.gradient(by_log_prob, by_entropy).outputs for p in parts], dim=1), None)
+
+        log_prob = torch.stack([part.log_prob for part in parts]).sum(0)
+        return Terms(log_prob, torch.stack([part.entropy for part in parts]).sum(0), gradient)
+
+
+class Bernoulli(Distribution):
+    """`D` independent bits, by logits.
+
+    With p the probability of a 1: dlog_prob/dz = action - p and dH/dz = -z p (1 - p), for each bit.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.outputs = size
+
+    def noise(self, rng: np.random.Generator, rows: int) -> Array:
+        """Return `[rows, D]` uniform numbers in [0, 1)."""
+        return rng.random((rows, self.outputs))
+
+    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+        """Return actions `[B, D]` of zeros and ones."""
+        actions = (outputs > 0.0) if noise is None else noise < np.exp(outputs - _softplus(outputs))
+        return Draw(actions.astype(np.int8), self.log_probs(outputs, None, actions))
+
+    def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
+        """Return `[B]` log-probabilities."""
+        return np.asarray((actions * outputs - _softplus(outputs)).sum(axis=-1))
+
+    def log_prob(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
+        """Return `[B]` log-probabilities."""
+        return (actions * outputs - functional.softplus(outputs)).sum(-1)
+
+    def entropy(self, outputs: torch.Tensor, log_std: torch.Tensor | None) -> torch.Tensor:
+        """Return `[B]` entropies."""
+        return (functional.softplus(outputs) - outputs * torch.sigmoid(outputs)).sum(-1)
+
+    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+        """Return `[B]` log-probabilities, `[B]` entropies and the gradient."""
+        softplus, p = functional.softplus(outputs), torch.sigmoid(outputs)
+
+        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
+            by_bits = outputs * p * (1.0 - p) * by_entropy[:, None]
+            return HeadGradient((actions - p) * by_log_prob[:, None] - by_bits, None)
+
+        log_prob = (actions * outputs - softplus).sum(-1)
+        return Terms(log_prob, (softplus - outputs * p).sum(-1), gradient)
+
+
+class Normal(Distribution):
+    """`D` independent normals: the network gives the means, `log_std` is a parameter of the policy.
+
+    With u = (action - mean) / std: dlog_prob/dmean = u / std, dlog_prob/dlog_std = u^2 - 1, dH/dlog_std = 1.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.outputs = self.log_stds = size
+
+    def noise(self, rng: np.random.Generator, rows: int) -> Array:
+        """Return `[rows, D]` standard normal numbers."""
+        return rng.standard_normal((rows, self.outputs), dtype=np.float32)
+
+    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+        """Return actions `[B, D]`, not clipped to any bounds."""
+        assert log_std is not None
+        actions = outputs.copy() if noise is None else outputs + np.exp(log_std) * noise
+        return Draw(actions, self.log_probs(outputs, log_std, actions))
+
+    def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
+        """Return `[B]` log-densities."""
+        assert log_std is not None
+        scaled = (actions - outputs) * np.exp(-log_std)
+        return np.asarray((-0.5 * scaled * scaled - log_std - _HALF_LOG_TWO_PI).sum(axis=-1))
+
+    def log_prob(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
+        """Return `[B]` log-densities."""
+        assert log_std is not None
+        scaled = (actions - outputs) * torch.exp(-log_std)
+        return (-0.5 * scaled * scaled - log_std - _HALF_LOG_TWO_PI).sum(-1)
+
+    def entropy(self, outputs: torch.Tensor, log_std: torch.Tensor | None) -> torch.Tensor:
+        """Return `[B]` differential entropies, the same for every row."""
+        assert log_std is not None
+        return (log_std + (0.5 + _HALF_LOG_TWO_PI)).sum(-1).expand(len(outputs))
+
+    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+        """Return `[B]` log-densities, `[B]` entropies and the gradient."""
+        assert log_std is not None
+        inverse = torch.exp(-log_std)
+        scaled = (actions - outputs) * inverse
+        squared = scaled * scaled
+
+        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
+            by_log_std = by_log_prob @ (squared - 1.0) + by_entropy.sum()
+            return HeadGradient(scaled * inverse * by_log_prob[:, None], by_log_std)
+
+        log_prob = (-0.5 * squared - (log_std + _HALF_LOG_TWO_PI)).sum(-1)
+        return Terms(log_prob, self.entropy(outputs, log_std), gradient)
+
+
+def _softplus(values: Array) -> Array:
+    return np.asarray(np.maximum(values, 0.0) + np.log1p(np.exp(-np.abs(values))))
+
+
+def distribution(spec: ArraySpec) -> Distribution:
+    """Return the distribution over one array of an action space."""
+    if spec.kind == "discrete":
+        return Categorical(spec.n[0])
+    if spec.kind == "multi_discrete":
+        return MultiCategorical(spec.n)
+    if spec.kind == "multi_binary":
+        return Bernoulli(spec.size)
+    return Normal(spec.size)

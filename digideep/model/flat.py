@@ -1,0 +1,172 @@
+"""Parameters and gradients as views of two flat buffers, so that clipping and Adam each touch one tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from digideep.errors import CheckpointError, ConfigError, ShapeError
+
+__all__ = ["AdamState", "FlatAdam", "FlatParameters"]
+
+
+class _Place(NamedTuple):
+    parameter: nn.Parameter
+    start: int
+    stop: int
+    shape: torch.Size
+
+
+class FlatParameters:
+    """The trainable parameters of a module, moved into one buffer, and their gradients in another.
+
+    The module works as before: each parameter is a view of `values` and its `.grad` a view of `gradients`, into which
+    backward passes add; `load_state_dict` copies into the views. Names are those of `named_parameters`.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        named = [(name, value) for name, value in module.named_parameters() if value.requires_grad]
+        _check_alike(named)
+        first = named[0][1]
+        total = sum(value.numel() for _, value in named)
+        self.values = torch.empty(total, dtype=first.dtype, device=first.device)
+        self.gradients = torch.zeros_like(self.values)
+        self._places: dict[str, _Place] = {}
+        start = 0
+        for name, value in named:
+            stop = start + value.numel()
+            self.values[start:stop].copy_(value.detach().reshape(-1))
+            value.data = self.values[start:stop].view(value.shape)
+            value.grad = self.gradients[start:stop].view(value.shape)
+            self._places[name] = _Place(value, start, stop, value.shape)
+            start = stop
+
+    def check(self) -> None:
+        """Check that every parameter and its gradient still are the views they were made.
+
+        Raises:
+            ShapeError: something replaced one; gradients would be lost without a word.
+        """
+        size = self.values.element_size()
+        values, gradients = self.values.data_ptr(), self.gradients.data_ptr()
+        for name, (parameter, start, _, _) in self._places.items():
+            gradient = parameter.grad
+            if (
+                parameter.data_ptr() != values + start * size
+                or gradient is None
+                or gradient.data_ptr() != gradients + start * size
+            ):
+                raise ShapeError(
+                    f"parameter {name!r}: expected a view of the flat buffer, found other memory; "
+                    f"change parameters in place and leave their .grad alone"
+                )
+
+    def split(self, flat: torch.Tensor) -> dict[str, np.ndarray[Any, Any]]:
+        """Return copies of the parts of a flat tensor by parameter name."""
+        array = flat.detach().cpu().numpy()
+        return {name: array[p.start : p.stop].reshape(p.shape).copy() for name, p in self._places.items()}
+
+    def join(self, parts: Mapping[str, np.ndarray[Any, Any]], *, where: str) -> torch.Tensor:
+        """Return the flat tensor whose parts by parameter name are given.
+
+        Raises:
+            CheckpointError: names or shapes differ.
+        """
+        expected = {name: tuple(place.shape) for name, place in self._places.items()}
+        found = {name: tuple(part.shape) for name, part in parts.items()}
+        if expected != found:
+            wrong = sorted(set(expected.items()) ^ set(found.items()))
+            raise CheckpointError(f"{where}: expected one array for each parameter, found other ones: {wrong[0][0]!r}")
+        flat = torch.empty_like(self.values)
+        for name, place in self._places.items():
+            flat[place.start : place.stop].copy_(torch.from_numpy(np.array(parts[name]).reshape(-1)))
+        return flat
+
+    def clip_gradients(self, max_norm: float | None) -> torch.Tensor | float:
+        """Scale the gradients to a norm of at most `max_norm`; return the norm they had.
+
+        On the CPU the norm is a float, elsewhere a tensor that nobody has waited for.
+        """
+        if self.gradients.device.type == "cpu":
+            array = self.gradients.numpy()
+            norm = math.sqrt(float(np.dot(array, array)))
+            if max_norm is not None and norm > max_norm:
+                array *= array.dtype.type(max_norm / norm)
+            return norm
+        norm_tensor = torch.linalg.vector_norm(self.gradients)
+        if max_norm is not None:
+            self.gradients.mul_((max_norm / norm_tensor).clamp(max=1.0))
+        return norm_tensor
+
+
+class AdamState(NamedTuple):
+    """The state of `FlatAdam` as plain data: steps taken, and both moments by parameter name."""
+
+    step: int
+    exp_avg: dict[str, np.ndarray[Any, Any]]
+    exp_avg_sq: dict[str, np.ndarray[Any, Any]]
+
+
+class FlatAdam:
+    """Adam over one flat tensor, in one fused kernel.
+
+    Source: Kingma and Ba 2015, arXiv:1412.6980, algorithm 1.
+    """
+
+    def __init__(self, flat: FlatParameters, *, eps: float) -> None:
+        self._flat = flat
+        parameter = nn.Parameter(flat.values)
+        parameter.grad = flat.gradients
+        self._adam = torch.optim.Adam([parameter], lr=0.0, eps=eps, fused=True)
+        device = flat.values.device
+        # Torch makes these at the first step; a checkpoint before it would then have another form than one after it.
+        self._state: dict[str, torch.Tensor] = {
+            "step": torch.zeros((), dtype=torch.float32, device=device),
+            "exp_avg": torch.zeros_like(flat.values),
+            "exp_avg_sq": torch.zeros_like(flat.values),
+        }
+        self._adam.state[parameter] = self._state
+
+    def step(self, lr: float, *, skip: torch.Tensor | None = None) -> None:
+        """Move the parameters by one step; where the scalar `skip` is 1 nothing moves, and nobody waits to know."""
+        self._adam.param_groups[0]["lr"] = lr
+        if skip is not None:
+            self._adam.found_inf = skip  # type: ignore[attr-defined]
+        self._adam.step()
+
+    def state(self) -> AdamState:
+        """Return a copy of the state."""
+        return AdamState(
+            step=int(self._state["step"].item()),
+            exp_avg=self._flat.split(self._state["exp_avg"]),
+            exp_avg_sq=self._flat.split(self._state["exp_avg_sq"]),
+        )
+
+    def load_state(self, state: AdamState, *, where: str) -> None:
+        """Take over a copy of a state.
+
+        Raises:
+            CheckpointError: it is not one of these parameters.
+        """
+        exp_avg = self._flat.join(state.exp_avg, where=f"{where}/exp_avg")
+        exp_avg_sq = self._flat.join(state.exp_avg_sq, where=f"{where}/exp_avg_sq")
+        self._state["step"].fill_(float(state.step))
+        self._state["exp_avg"].copy_(exp_avg)
+        self._state["exp_avg_sq"].copy_(exp_avg_sq)
+
+
+def _check_alike(named: list[tuple[str, nn.Parameter]]) -> None:
+    if not named:
+        raise ConfigError("network: expected parameters that can be trained, found none")
+    first_name, first = named[0]
+    for name, value in named:
+        if value.dtype != first.dtype or value.device != first.device:
+            raise ConfigError(
+                f"network: expected parameters of one dtype on one device, found {first_name!r} as {first.dtype} on "
+                f"{first.device} and {name!r} as {value.dtype} on {value.device}"
+            )

@@ -1,0 +1,1 @@
+"""Presets, what they share, and how the parameters of a session are loaded."""

@@ -1,0 +1,265 @@
+"""The serial engine: sampling and learning in turn, in this process.
+
+    explorer.update() -> chunk -> memory.store(chunk) -> agent.update() -> statistics.merge(chunk)
+
+The engine owns the running statistics. A chunk is learnt from with the statistics it was sampled with; its rows are
+merged afterwards, and the next chunk sees the new version.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from digideep.errors import ConfigError
+from digideep.pipeline.config import SerialEngineConfig
+from digideep.types import Actor, Counters, EngineEvents, Episode, Node, Progress, StateDict
+from digideep.utility.device import DeviceChoice, choose_device, choose_threads, require_device, unusable_gpu
+from digideep.utility.node import build, configure
+from digideep.utility.profiling import TimerNode, timer_block
+
+if TYPE_CHECKING:
+    from digideep.pipeline.session import Session
+    from digideep.spec import EnvSpec
+    from digideep.utility.statistics import Normalizer
+
+__all__ = ["SerialEngine"]
+
+logger = logging.getLogger(__name__)
+
+
+class SerialEngine:
+    """One explorer, its memories and its agents, advanced by one chunk a cycle.
+
+    Args:
+        config: threads, and what an earlier start of the session chose.
+        explorer: node of the training explorer, with `env` filled in.
+        memories: nodes by name.
+        agents: nodes by name; each names its memory.
+        session: gives the seed, the allowed modules, the monitor, the paths and the device that was asked for.
+    """
+
+    def __init__(
+        self,
+        config: SerialEngineConfig,
+        *,
+        explorer: Node,
+        memories: Mapping[str, Node],
+        agents: Mapping[str, Node],
+        session: Session,
+    ) -> None:
+        self._session = session
+        self.warnings: list[str] = []
+        self.chosen: dict[str, Any] = dict(config.chosen)
+        device = self._choose_device(agents)
+        self._choose_threads(config, agents)
+        self._explorer = self._build_explorer(explorer)
+        self.spec: EnvSpec = self._explorer.spec
+        self._statistics = build(
+            explorer["statistics"], where="/explorer/train/statistics", spec=self.spec, num_envs=self._explorer.num_envs
+        )
+        self._memories = {
+            name: build(node, where=f"/memory/{name}", allowed=session.allowed, name=name)
+            for name, node in memories.items()
+        }
+        self._agents = {name: self._build_agent(name, node, device=device) for name, node in agents.items()}
+        self.chosen["learner_path"] = {name: agent.path for name, agent in self._agents.items()}
+        self._counters = Counters()
+        self._normalizer: Normalizer = self._statistics.snapshot()
+        self._episodes: list[Episode] = []
+        self._reported = (0, 0)
+        self._explore_block, self._update_block = timer_block("explore"), timer_block("update")
+        self._store_block = timer_block("store")
+
+    @property
+    def exactness(self) -> str:
+        """`exact`, or why a resume cannot give the same bits."""
+        return str(self._explorer.exactness)
+
+    @property
+    def num_workers(self) -> int:
+        """Processes that step the training environments; 0 is this one."""
+        return int(self._explorer.num_workers)
+
+    def start(self) -> None:
+        """Reset the environments, unless a state was loaded."""
+        self._explorer.reset()
+
+    def cycle(self) -> None:
+        """Sample one chunk, learn from it, and merge its statistics."""
+        self._explorer.set_actors(self._make_actors())
+        with self._explore_block:
+            chunk = self._explorer.update()
+        with self._store_block:
+            for memory in self._memories.values():
+                memory.store(chunk)
+        finished = self._explorer.episodes()
+        self._episodes.extend(finished)
+        self._counters = Counters(
+            env_steps=self._counters.env_steps + chunk.meta.env_steps,
+            agent_steps=self._counters.agent_steps + chunk.meta.agent_steps,
+            episodes=self._counters.episodes + len(finished),
+            updates=self._counters.updates + 1,
+        )
+        with self._update_block:
+            for agent in self._agents.values():
+                agent.update(self._normalizer, self._counters)
+        self._statistics.merge(chunk)
+        self._normalizer = self._statistics.snapshot()
+
+    def drain(self) -> None:
+        """Return at once: between two cycles nothing is in flight."""
+
+    def counters(self) -> Counters:
+        """Return the totals since frame 0."""
+        return self._counters
+
+    def timings(self) -> Mapping[str, TimerNode]:
+        """Return the timers of the workers since the last call, by the path they belong to."""
+        timings: Mapping[str, TimerNode] = self._explorer.timings()
+        return timings
+
+    def actors(self) -> Mapping[str, Actor]:
+        """Return policies with the statistics of now."""
+        return self._make_actors()
+
+    def set_progress(self, progress: Progress) -> None:
+        """Hand the progress to every training environment."""
+        self._explorer.set_progress(progress)
+
+    def events(self) -> EngineEvents:
+        """Return the episodes that ended, and what went wrong, since the last call."""
+        episodes, self._episodes = self._episodes, []
+        restarts, errors = self._explorer.restarts, self._explorer.env_errors
+        before, self._reported = self._reported, (restarts, errors)
+        return EngineEvents(episodes=episodes, restarts=restarts - before[0], env_errors=errors - before[1])
+
+    def sync(self) -> Mapping[str, int]:
+        """Make the monitor files durable and return their lengths in bytes by relative path."""
+        lengths: Mapping[str, int] = self._explorer.sync()
+        return lengths
+
+    def components(self) -> dict[str, StateDict]:
+        """Return the state by component."""
+        return {
+            **{f"agents.{name}": agent.state_dict() for name, agent in self._agents.items()},
+            **{f"memory.{name}": memory.state_dict() for name, memory in self._memories.items()},
+            "explorer.train": self._explorer.state_dict(),
+            "statistics": self._statistics.state_dict(),
+            "counters": dict(self._counters._asdict()),
+        }
+
+    def load_components(self, components: Mapping[str, StateDict]) -> None:
+        """Take over what `components` returned."""
+        for name, agent in self._agents.items():
+            agent.load_state_dict(components[f"agents.{name}"])
+        self.load_memories(components)
+        self._statistics.load_state_dict(components["statistics"])
+        self._normalizer = self._statistics.snapshot()
+        self._counters = Counters(**components["counters"])
+        self._explorer.load_state_dict(components["explorer.train"])
+        self._reported = (self._explorer.restarts, self._explorer.env_errors)
+
+    def load_memories(self, components: Mapping[str, StateDict]) -> None:
+        """Take over the memories' part of `components`."""
+        for name, memory in self._memories.items():
+            memory.load_state_dict(components[f"memory.{name}"])
+
+    def load_policies(self, components: Mapping[str, StateDict]) -> None:
+        """Take over policies and normalisers only: a new run that starts from what an old one has learnt."""
+        for name, agent in self._agents.items():
+            state = components.get(f"agents.{name}")
+            if state is None:
+                raise ConfigError(f"/runner/init_from: expected an agent {name!r} in the checkpoint, found none")
+            agent.load_policy_state(state)
+        self._statistics.load_state_dict(components["statistics"])
+        self._normalizer = self._statistics.snapshot()
+
+    def close(self) -> None:
+        """End the environments and their processes."""
+        self._explorer.close()
+
+    def _make_actors(self) -> dict[str, Actor]:
+        return {name: agent.actor(self._normalizer) for name, agent in self._agents.items()}
+
+    def _build_explorer(self, node: Node) -> Any:
+        session = self._session
+        chosen = self.chosen.get("num_workers")
+        if node["num_workers"] == "auto" and chosen is not None:
+            node = {**node, "num_workers": chosen}
+        explorer = build(
+            node,
+            where="/explorer/train",
+            allowed=session.allowed,
+            mode="train",
+            seed=session.seed,
+            monitor_dir=session.paths.monitor,
+        )
+        self.chosen["num_workers"] = explorer.num_workers
+        return explorer
+
+    def _build_agent(self, name: str, node: Node, *, device: str) -> Any:
+        where = f"/agents/{name}"
+        memory = self._memories.get(node.get("memory", ""))
+        if memory is None:
+            raise ConfigError(
+                f"{where}/memory: expected one of {sorted(self._memories)}, found {node.get('memory')!r}"
+            )
+        return build(
+            node,
+            where=where,
+            allowed=self._session.allowed,
+            name=name,
+            spec=self.spec,
+            memory=memory,
+            device=device,
+            seed=self._session.seed,
+            monitor=self._session.monitor,
+        )
+
+    def _choose_device(self, agents: Mapping[str, Node]) -> str:
+        asked, chosen = self._session.options.device, self.chosen.get("device")
+        if asked not in (None, "auto"):
+            require_device(asked)
+            choice = DeviceChoice("cuda:0" if asked == "cuda" else asked, "asked for")
+        elif chosen is not None and _is_there(chosen):
+            choice = DeviceChoice(chosen, "as the session chose before")
+        else:
+            network_class, width = self._network(agents)
+            choice = choose_device(network_class, width)
+            if chosen is not None:
+                self.warnings.append(f"device {chosen} is not on this machine; {choice.device} instead")
+        logger.info("device: %s (%s)", choice.device, choice.reason)
+        problem = unusable_gpu()
+        if problem:
+            logger.warning("%s", problem)
+        self.chosen["device"] = choice.device
+        return choice.device
+
+    def _choose_threads(self, config: SerialEngineConfig, agents: Mapping[str, Node]) -> None:
+        import torch
+
+        threads = config.num_threads
+        if threads == "auto":
+            threads = self.chosen.get("threads") or choose_threads(self._network(agents)[0])
+        torch.set_num_threads(threads)
+        self.chosen["threads"] = threads
+
+    def _network(self, agents: Mapping[str, Node]) -> tuple[str, int]:
+        order = ("mlp", "custom", "rnn", "cnn")
+        classes, widths = ["mlp"], [0]
+        for name, node in agents.items():
+            if node.get("model"):
+                config = configure(node["model"], where=f"/agents/{name}/model", allowed=self._session.allowed)
+                classes.append(getattr(config, "network_class", "custom"))
+                widths.append(max(getattr(config, "hidden_sizes", ()) or (0,)))
+        return max(classes, key=order.index), max(widths)
+
+
+def _is_there(device: str) -> bool:
+    if device == "cpu":
+        return True
+    import torch
+
+    return torch.cuda.is_available() and int(device.partition(":")[2] or 0) < torch.cuda.device_count()

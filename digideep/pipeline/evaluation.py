@@ -1,0 +1,158 @@
+"""Tests in training and plays of a policy: exactly n episodes with seeds of their own, and nothing else changes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from digideep.errors import DigideepError
+from digideep.pipeline.fsio import publish_json
+from digideep.types import Actor, Episode, Node
+from digideep.utility.node import build
+from digideep.utility.seeding import rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from digideep.pipeline.session import Session
+
+__all__ = ["Evaluation", "Evaluator", "play_env"]
+
+_SEEDS = "eval"  # tests and plays draw their seeds alike, so that a play repeats the test
+
+
+class Evaluation(NamedTuple):
+    """The results of playing a policy."""
+
+    episodes: list[Episode]
+    mean_return: float
+    std_return: float
+    success_rate: float | None
+
+    @classmethod
+    def of(cls, episodes: list[Episode]) -> Evaluation:
+        """Return the summary of `episodes`; the deviation is that of the population."""
+        returns = [episode.return_ for episode in episodes]
+        mean = math.fsum(returns) / len(returns)
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in returns) / len(returns))
+        successes = [episode.metrics["is_success"] for episode in episodes if "is_success" in episode.metrics]
+        rate = math.fsum(successes) / len(successes) if successes else None
+        return cls(episodes=episodes, mean_return=mean, std_return=deviation, success_rate=rate)
+
+
+def play_env(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment's node as tests and plays see it: `play_env_kwargs` in place of `env_kwargs`."""
+    env = dict(params["env"])
+    if env.get("play_env_kwargs") is not None:
+        env["env_kwargs"] = env["play_env_kwargs"]
+    return env
+
+
+class Evaluator:
+    """Runs tests and plays of one session.
+
+    Args:
+        params: the params tree; `/explorer/test` and `/explorer/eval` say how.
+        session: gives the options, the directories and the signals.
+        seed: of the run; `--seed` takes its place in a play.
+    """
+
+    def __init__(self, params: Mapping[str, Any], session: Session, *, seed: int) -> None:
+        self._params = params
+        self._session = session
+        self._seed = seed
+        self._test_explorer: Any = None
+
+    def test(self, actors: Mapping[str, Actor]) -> list[Episode] | None:
+        """Return the episodes of one test, or None where a signal asked for an end in the middle of it."""
+        requests = self._session.requests
+        with _generators_kept():
+            if self._test_explorer is None:
+                self._test_explorer = self._build("test", seed=self._seed, monitor_dir=self._session.paths.monitor)
+            self._test_explorer.set_actors(actors)
+            episodes: list[Episode] = self._test_explorer.evaluate(should_stop=lambda: requests.stop_signal is not None)
+        return None if requests.stop_signal is not None else episodes
+
+    def sync(self) -> Mapping[str, int]:
+        """Make the monitor files of the tests durable and return their lengths in bytes by relative path."""
+        return {} if self._test_explorer is None else self._test_explorer.sync()
+
+    def play(self, actors: Mapping[str, Actor]) -> Evaluation:
+        """Evaluate `actors` as the session's options say; results.json and the monitor files go beside each other."""
+        options, directory = self._session.options, self._session.evaluation_directory
+        seed = self._seed if options.seed is None else options.seed
+        render_mode = "rgb_array" if options.record else "human" if options.render else None
+        explorer = self._build("eval", seed=seed, monitor_dir=directory / "monitor", render_mode=render_mode)
+        try:
+            explorer.set_actors(actors)
+            episodes = explorer.evaluate(
+                n_episodes=options.episodes,
+                stochastic=options.stochastic,
+                should_stop=lambda: self._session.requests.stop_signal is not None,
+            )
+            explorer.sync()
+        finally:
+            explorer.close()
+        result = Evaluation.of(episodes) if episodes else Evaluation([], math.nan, math.nan, None)
+        self._publish(result, directory, seed=seed)
+        return result
+
+    def close(self) -> None:
+        """End the environments of the tests."""
+        if self._test_explorer is not None:
+            self._test_explorer.close()
+
+    def _build(self, mode: str, *, seed: int, monitor_dir: Path, render_mode: str | None = None) -> Any:
+        node: Node = {**self._params["explorer"][mode], "env": play_env(self._params)}
+        if render_mode is not None:
+            node = {**node, "num_envs": 1, "num_workers": 0}
+        return build(
+            node,
+            where=f"/explorer/{mode}",
+            allowed=self._session.allowed,
+            mode=mode,
+            seed=seed,
+            seed_label=_SEEDS,
+            monitor_dir=monitor_dir,
+            render_mode=render_mode,
+        )
+
+    def _publish(self, result: Evaluation, directory: Path, *, seed: int) -> None:
+        if not result.episodes:
+            raise DigideepError("play: expected at least one finished episode, found none; it was stopped before")
+        session = self._session
+        checkpoint = session.checkpoint
+        publish_json(
+            directory / "results.json",
+            {
+                "checkpoint": None if checkpoint is None else checkpoint.path.name,
+                "frame": 0 if checkpoint is None else checkpoint.manifest["frame"],
+                "seed": seed,
+                "deterministic": not session.options.stochastic,
+                "env_kwargs": play_env(self._params)["env_kwargs"],
+                "episodes": [
+                    {"return": e.return_, "length": e.length, "seed": e.seed, **_metrics(e)} for e in result.episodes
+                ],
+                "mean_return": result.mean_return,
+                "std_return": result.std_return,
+                "success_rate": result.success_rate,
+            },
+        )
+        session.say(
+            f"mean return {result.mean_return:.6g} +- {result.std_return:.6g} over {len(result.episodes)} episodes"
+        )
+
+
+def _metrics(episode: Episode) -> dict[str, Any]:
+    return {"metrics": dict(episode.metrics)} if episode.metrics else {}
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Give the global generators back the state they had: an environment under test may draw from them."""
+    state = rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)

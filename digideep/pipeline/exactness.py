@@ -1,0 +1,69 @@
+"""Whether a resume can give the same bits: what a checkpoint was made with, against what there is now."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from digideep import __version__
+from digideep.utility.device import cpu_model
+
+__all__ = ["EXACT", "device_name", "differences", "lessened", "thread_counts", "versions"]
+
+EXACT = "exact"
+_PACKAGES = ("gymnasium", "numpy", "safetensors", "torch")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that the bits of a run depend on."""
+    found = {"digideep": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def thread_counts() -> dict[str, int]:
+    """Return the threads that torch computes with; torch is imported."""
+    import torch
+
+    return {"torch": torch.get_num_threads()}
+
+
+def device_name(device: str) -> str:
+    """Return a device with the model of what computes: `cpu (Intel ...)`."""
+    if device == "cpu":
+        return f"cpu ({cpu_model()})"
+    import torch
+
+    return f"{device} ({torch.cuda.get_device_name(device)})"
+
+
+def differences(manifest: Mapping[str, Any], *, device: str) -> dict[str, str]:
+    """Return why a resume from `manifest` cannot give the same bits: one sentence by kind, none where it can."""
+    found: dict[str, str] = {}
+    for kind, now in (("versions", versions()), ("threads", thread_counts())):
+        then = manifest.get(kind, {})
+        changed = [
+            f"{name} {then.get(name, 'none')} -> {now.get(name, 'none')}"
+            for name in sorted(then.keys() | now.keys())
+            if then.get(name) != now.get(name)
+        ]
+        if changed:
+            found[kind] = f"other {kind}: {', '.join(changed)}"
+    name = device_name(device)
+    if manifest.get("device") != name:
+        found["device"] = f"other device: {manifest.get('device')} -> {name}"
+    return found
+
+
+def lessened(exactness: str, kinds: object) -> str:
+    """Return the exactness of checkpoints after a start that could not be exact: `none (code, versions)`."""
+    before = exactness.removeprefix("none (").removesuffix(")").split(", ") if exactness != EXACT else []
+    added = [kind for kind in sorted(kinds) if kind not in before] if isinstance(kinds, set) else []
+    reasons = [*before, *added]
+    return f"none ({', '.join(reasons)})" if reasons else EXACT

@@ -1,0 +1,29 @@
+"""What a session is about: its parameters, where they came from, and what they may import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Experiment"]
+
+
+class Experiment(NamedTuple):
+    """Parameters of one session, merged and checked.
+
+    `base` is the tree that `params.yaml` holds, `params` the tree with every entry of `repeal` applied, `changes` the
+    entries that this start adds. `allowed` are the packages that the tree may name.
+    """
+
+    preset: str
+    cpanel: Mapping[str, Any]
+    base: Mapping[str, Any]
+    params: Mapping[str, Any]
+    repeal: Sequence[Mapping[str, Any]] = ()
+    changes: Sequence[Mapping[str, Any]] = ()
+    allowed: tuple[str, ...] = ("digideep",)
+    modules: tuple[str, ...] = ()  # importable packages to copy, beyond digideep
+    files: tuple[Path, ...] = ()  # single files to copy
+    lineage: Mapping[str, Any] | None = None  # the checkpoint that `init_from` named
+    exactness: str = "exact"  # or why this start cannot continue to the same bits

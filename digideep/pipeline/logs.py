@@ -1,0 +1,157 @@
+"""The logs of one session, and their lengths, which a checkpoint and a resume must agree on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from digideep.errors import StorageError, one_line
+from digideep.pipeline.fsio import publish_json
+from digideep.pipeline.layout import SessionPaths
+from digideep.types import StateDict
+from digideep.utility.appendfile import open_regular
+from digideep.utility.jsonl import JsonlWriter
+from digideep.utility.monitoring import Monitor
+from digideep.utility.profiling import get_timer_root, get_timer_tree
+from digideep.utility.tensorboard import EventLog
+from digideep.utility.timertree import ProfileLog, TimerNode
+from digideep.utility.usage import UsageThread
+
+__all__ = ["SessionLogs"]
+
+_USAGE_INTERVAL_S = 5.0
+
+
+class SessionLogs:
+    """varlog, prolog, monlog, the event file and the timer tree of a session, and the monitor that feeds them.
+
+    Args:
+        paths: where they lie.
+        cpu: whether load and memory of the machine are sampled.
+        gpu: whether GPUs are.
+    """
+
+    def __init__(self, paths: SessionPaths, *, cpu: bool, gpu: bool) -> None:
+        self.monitor = Monitor()
+        self._paths = paths
+        self._varlog = JsonlWriter(paths.varlog)
+        self._prolog = JsonlWriter(paths.prolog)
+        self._monlog = JsonlWriter(paths.monlog)
+        self._events = EventLog(paths.tensorboard)
+        self._profile = ProfileLog()
+        self._usage = UsageThread(_USAGE_INTERVAL_S, self._write_usage, cpu=cpu, gpu=gpu) if cpu or gpu else None
+        self._clock_offset_s = 0.0
+        self._started = time.monotonic()
+
+    @property
+    def clock_s(self) -> float:
+        """Seconds that processes have spent on this session, up to the checkpoint and since."""
+        return self._clock_offset_s + time.monotonic() - self._started
+
+    def start(self) -> None:
+        """Begin to sample the machine."""
+        if self._usage is not None:
+            self._usage.start()
+
+    def stop(self) -> None:
+        """End sampling and close every file."""
+        if self._usage is not None:
+            self._usage.stop()
+        for log in (self._varlog, self._prolog, self._monlog, self._events):
+            log.close()
+
+    def log_epoch(self) -> dict[str, Any]:
+        """Write one row of metrics and one of the profile, and the same numbers for TensorBoard; return the metrics."""
+        if self._usage is not None:
+            for name, value in self._usage.means_since().items():
+                self.monitor.monitor(name, value)
+        self.monitor.set_meta(clock=self.clock_s)
+        row = self.monitor.dump()
+        self._varlog.append(row)
+        self._prolog.append({"meta": row["meta"], "data": self._profile.row(get_timer_root())})
+        self._events.scalars(int(row["meta"]["frame"]), {name: entry["mean"] for name, entry in row["data"].items()})
+        self._events.flush()
+        return row
+
+    def write_timers(self, metadata: Mapping[str, Any]) -> None:
+        """Write the whole timer tree to timers.json."""
+        publish_json(self._paths.timers, get_timer_tree(metadata=metadata))
+
+    def lengths(self) -> dict[str, int]:
+        """Make every log durable and return its length in bytes by path relative to the session."""
+        event_file = self._events.sync()
+        lengths = {
+            self._paths.varlog.name: self._varlog.sync(),
+            self._paths.prolog.name: self._prolog.sync(),
+            self._paths.monlog.name: self._monlog.sync(),
+            f"{self._paths.tensorboard.name}/{event_file.name}": event_file.length,
+        }
+        for path in self._monitor_files():
+            lengths[str(path.relative_to(self._paths.root))] = _sync_file(path)
+        return lengths
+
+    def cut(self, lengths: Mapping[str, int]) -> None:
+        """Cut every log to the length that a checkpoint knew it to have, 0 for one that it did not know.
+
+        Raises:
+            StorageError: a log cannot be cut; going on would repeat its rows.
+        """
+        for log in (self._varlog, self._prolog, self._monlog):
+            log.truncate(lengths.get(log.path.name, 0))
+        directory = self._paths.tensorboard.name
+        known = [length for name, length in lengths.items() if name.startswith(f"{directory}/")]
+        self._events.truncate(max(known, default=0))
+        for path in self._monitor_files():
+            _cut_file(path, lengths.get(str(path.relative_to(self._paths.root)), 0))
+
+    def state_dict(self) -> tuple[StateDict, StateDict]:
+        """Return the state of the monitor, and apart from it all that the clock has touched."""
+        monitor = self.monitor.state_dict()
+        clocks = {
+            "clock_s": self.clock_s,
+            "monitor": monitor.pop("clocks"),
+            "profile": self._profile.state_dict(),
+            "timers": get_timer_root().to_dict(),
+        }
+        return monitor, clocks
+
+    def load_state_dict(self, monitor: StateDict, clocks: StateDict) -> None:
+        """Go on from what `state_dict` returned."""
+        self.monitor.load_state_dict({**monitor, "clocks": clocks["monitor"]})
+        self._clock_offset_s = float(clocks["clock_s"])
+        self._profile.load_state_dict(clocks["profile"])
+        get_timer_root().merge(TimerNode.from_dict(clocks["timers"]), is_parallel=False)
+
+    def _write_usage(self, row: Mapping[str, Any]) -> None:
+        meta = {**self.monitor.meta, "clock": self.clock_s}
+        self._monlog.append({"meta": meta, "data": row})
+
+    def _monitor_files(self) -> list[Path]:
+        return sorted(path for path in self._paths.monitor.glob("*/*.monitor.csv") if not path.is_symlink())
+
+
+def _sync_file(path: Path) -> int:
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"{one_line(path)}: expected a file that can be made durable, found {error}") from error
+
+
+def _cut_file(path: Path, length: int) -> None:
+    try:
+        descriptor = open_regular(path, os.O_RDWR)
+        try:
+            os.ftruncate(descriptor, min(length, os.fstat(descriptor).st_size))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"{one_line(path)}: expected a file that can be cut, found {error}") from error

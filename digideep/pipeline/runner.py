@@ -1,0 +1,370 @@
+"""The runner: the lifecycle of a run, and nothing else.
+
+    start -> train -> [cycle ... cycle -> monitor, test, on_epoch, log, save] ... -> finalize
+
+Its own state is (epoch, cycle, cycles of this epoch, pending): a stop after the last cycle of an epoch neither skips nor
+repeats the epoch's test and log. What is sampled, learnt and stored is the engine's and the session's business.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from digideep.errors import EXIT_PREEMPTED, CheckpointError, StorageError
+from digideep.pipeline import evaluation, report
+from digideep.pipeline.config import RunnerConfig
+from digideep.pipeline.state import Goal, RunnerState, TestResult
+from digideep.types import Counters, Engine, Progress, StateDict
+from digideep.utility.imports import BUILT_IN, resolve
+from digideep.utility.node import build, configure
+from digideep.utility.profiling import get_timer_root, timer_block
+from digideep.utility.seeding import rng_state, seed_everything, set_rng_state
+
+if TYPE_CHECKING:
+    from digideep.pipeline.session import Session
+
+__all__ = ["Outcome", "Runner"]
+
+logger = logging.getLogger(__name__)
+
+_SAVE_FAILURES = 3  # in a row, after which a run ends rather than go on without checkpoints
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    exit_code: int
+    reason: str
+
+
+class Runner:
+    """Sets up the engine and the evaluations of one session, and drives its train cycles.
+
+    Args:
+        params: the params tree.
+        allowed: packages that the tree may name.
+    """
+
+    def __init__(self, params: Mapping[str, Any], allowed: Sequence[str] = BUILT_IN) -> None:
+        self.params = params
+        self.allowed = tuple(allowed)
+        self.config: RunnerConfig = configure(
+            params["runner"], where="/runner", allowed=self.allowed, expected=RunnerConfig
+        )
+        self.state = RunnerState()
+
+    # Setting up
+
+    def start(self, session: Session) -> None:
+        """Make every part and, with a checkpoint, give each the state it had; call it before anything else."""
+        self.session = session
+        self.lazy_init()
+        seed_everything(self.config.seed)
+        self.instantiate()
+        self.load()
+        self.override()
+        self.lazy_connect_signal()
+
+    def lazy_init(self) -> None:
+        """Make what is no part of the state."""
+        self._started = self._logged_at = self._saved_at = time.monotonic()
+        self._frames_at_start = self._logged_frames = 0
+        self._epochs_of_this_run = 0
+        self._save_failures = 0
+        self._evaluator = evaluation.Evaluator(self.params, self.session, seed=self.config.seed)
+        self._on_epoch: Callable[[Runner], None] | None = None
+        self._blocks = {name: timer_block(name) for name in ("cycle", "test", "log", "save")}
+
+    def instantiate(self) -> None:
+        """Make the engine, and with it explorer, memories and agents."""
+        params = self.params
+        explorer = {**params["explorer"]["train"], "env": params["env"]}
+        self.engine: Engine = build(
+            params["engine"],
+            where="/engine",
+            allowed=self.allowed,
+            explorer=explorer,
+            memories=params["memory"],
+            agents=params["agents"],
+            session=self.session,
+        )
+        if self.config.on_epoch:
+            self._on_epoch = resolve(self.config.on_epoch, where="/runner/on_epoch", allowed=self.allowed)
+
+    def load(self) -> None:
+        """Give every part its state from the session's checkpoint, or its first one; generators come last."""
+        checkpoint = self.session.checkpoint
+        if checkpoint is None:
+            if self.config.init_from and self.session.is_new:
+                self.engine.load_policies(self.session.initial_components(self.config.init_from))
+            self.engine.set_progress(self._progress())
+            self.engine.start()
+        else:
+            self.load_state_dict(checkpoint.components)
+            self.session.warn_inexact(checkpoint, self.engine)
+        self._frames_at_start = self._logged_frames = self.frame
+        self._update_meta()
+
+    def load_memory(self) -> None:
+        """Give the memories alone their state from the session's checkpoint."""
+        if self.session.checkpoint is None:
+            raise CheckpointError("load_memory: expected a session with a checkpoint, found none")
+        self.engine.load_memories(self.session.checkpoint.components)
+
+    def override(self) -> None:
+        """Change loaded objects in a subclass; nothing here."""
+
+    def lazy_connect_signal(self) -> None:
+        """Tell the signal handlers, which stand since the program began, how long a stop may take."""
+        self.session.requests.grace_s = self.config.grace_s
+        self.session.requests.on_deadline = self._on_deadline
+
+    def on_sigint_received(self, signalNumber: int = signal.SIGINT, frame: FrameType | None = None) -> None:  # noqa: N803
+        """Ask for an end after this cycle, as Ctrl-C does."""
+        self.session.requests.request_stop(signalNumber)
+
+    def on_sigusr1_received(self, signalNumber: int = signal.SIGUSR1, frame: FrameType | None = None) -> None:  # noqa: N803
+        """Ask for a save after this cycle, as SIGUSR1 does."""
+        self.session.requests.request_save()
+
+    # Training
+
+    @property
+    def epoch(self) -> int:
+        """Epochs completed since the beginning."""
+        return self.state.epoch
+
+    @property
+    def frame(self) -> int:
+        """Real transitions since the beginning."""
+        return self.engine.counters().env_steps
+
+    def train(self) -> Outcome:
+        """Run cycles until a goal, a budget or a signal ends them; the final save is durable when this returns."""
+        if self.state.cycle == 0:
+            self.save()
+        outcome = self._stop_requested() or self.termination_check()
+        while outcome is None:
+            if not self.state.pending:
+                self.train_cycle()
+            outcome = self._after_cycle()
+            if outcome is None and self.state.pending:
+                self._end_epoch()
+                outcome = self.termination_check() or self._stop_requested()
+        return self.finalize(outcome)
+
+    def train_cycle(self) -> None:
+        """Advance by one chunk."""
+        with self._blocks["cycle"]:
+            self.engine.cycle()
+        events = self.engine.events()
+        self.state = self.state.after_cycle(
+            n_cycles=self.config.n_cycles, goal=self._goal(), counters=self.engine.counters()
+        )
+        self._update_meta()
+        report.monitor_episodes(self.session.monitor, events)
+        self.session.count_faults(events)
+        self.session.live.update(self._live_text)
+
+    def termination_check(self) -> Outcome | None:
+        """Return why the run ends here, or None."""
+        reached = self.state.reached(self._goal(), counters=self.engine.counters())
+        if reached:
+            return Outcome(0, reached)
+        config = self.config
+        if config.max_iter and self._epochs_of_this_run >= config.max_iter:
+            return Outcome(EXIT_PREEMPTED, f"max_iter: {config.max_iter} epochs in this run")
+        return self._out_of_time()
+
+    def _out_of_time(self) -> Outcome | None:
+        hours = self.config.max_time
+        if hours and self.session.process_age_s() >= hours * 3600.0:
+            return Outcome(EXIT_PREEMPTED, f"max_time: {hours:g} h in this process")
+        return None
+
+    def _goal(self) -> Goal:
+        return Goal(self.config.n_epochs, self.config.total_frames, self.config.stop_return)
+
+    def _after_cycle(self) -> Outcome | None:
+        """Look at signals and at the time budget, which do not wait for the end of an epoch."""
+        if self.session.requests.take_save():
+            self.save(forced=True)
+            if self.config.on_sigusr1 == "stop":
+                return Outcome(EXIT_PREEMPTED, "SIGUSR1")
+        return self._stop_requested() or self._out_of_time()
+
+    def _stop_requested(self) -> Outcome | None:
+        code = self.session.requests.exit_code
+        return None if code is None else Outcome(code, signal.Signals(code - 128).name)
+
+    def _end_epoch(self) -> None:
+        """Count the epoch, test, log and save; a stop in the middle of the test leaves the epoch pending."""
+        before = self.state
+        self.state = self.state.next_epoch()
+        self._update_meta()
+        if not self.test():
+            self.state = before
+            self._update_meta()
+            return
+        self._epochs_of_this_run += 1
+        self.monitor_epoch()
+        if self._on_epoch is not None:
+            self._on_epoch(self)
+        self.log()
+        self.state = self.state.settled()
+        self.engine.set_progress(self._progress())
+        if self._save_is_due():
+            self.save()
+
+    def monitor_epoch(self) -> None:
+        """Send the speed of this epoch to the monitor."""
+        now = time.monotonic()
+        frames, seconds = self.frame - self._logged_frames, now - self._logged_at
+        self._logged_at, self._logged_frames = now, self.frame
+        self.session.monitor.monitor("time/frames_per_s", frames / max(seconds, 1e-9))
+
+    def test(self) -> bool:
+        """Evaluate the policy with frozen normalisers and its own seeds, where a test is due.
+
+        Returns:
+            False where a signal asked for an end before the test was over; nothing is kept of it then.
+        """
+        if not self.config.test_act or not self._test_is_due():
+            return True
+        with self._blocks["test"]:
+            result = self._evaluator.test(self.engine.actors())
+        if result is None:
+            return False
+        self.state = self.state.tested(TestResult.of(result, epoch=self.epoch, frame=self.frame))
+        report.monitor_test(self.session.monitor, result)
+        return True
+
+    def _test_is_due(self) -> bool:
+        last = bool(self.state.reached(self._goal(), counters=self.engine.counters()))
+        return last or self.epoch % self.config.test_int == 0
+
+    def log(self) -> None:
+        """Write one row of metrics, of the profile and of the machine, and print the epoch's lines."""
+        with self._blocks["log"]:
+            for name, node in self.engine.timings().items():
+                get_timer_root().get_child("cycle").get_child("explore").merge(node, root_name=name)
+            row = self.session.log_epoch()
+            report.print_epoch(
+                row, epoch=self.epoch, frame=self.frame, goal=self._progress().fraction, result=self.state.last_test
+            )
+
+    def custom(self) -> None:
+        """Do something else with a loaded session in a subclass; nothing here."""
+        logger.warning("custom: this runner overrides nothing; name one with /runner/type")
+
+    def enjoy(self) -> evaluation.Evaluation:
+        """Evaluate the policy as the options of the session say, and keep the results beside it."""
+        return self._evaluator.play(self.engine.actors())
+
+    # Saving
+
+    def save(self, forced: bool = False) -> None:
+        """Commit a checkpoint of everything.
+
+        A failed save leaves what stood before and training goes on; the third in a row ends the run.
+
+        Args:
+            forced: whether somebody asked for it, rather than the calendar.
+
+        Raises:
+            StorageError: three saves in a row have failed.
+            NonFiniteError: the state holds NaN or infinity; nothing was written.
+        """
+        with self._blocks["save"]:
+            self.engine.drain()
+            try:
+                self.session.save(self.state.cycle, self.state_dict(), self._summary(), exactness=self.engine.exactness)
+            except StorageError as error:
+                self._save_failures += 1
+                logger.error("save %d of %d failed: %s", self._save_failures, _SAVE_FAILURES, error)
+                if self._save_failures >= _SAVE_FAILURES:
+                    raise
+            else:
+                self._save_failures = 0
+                self._saved_at = time.monotonic()
+
+    def save_final_checkpoint(self) -> None:
+        """Commit the last checkpoint of this run; a failure ends it."""
+        failures, self._save_failures = self._save_failures, _SAVE_FAILURES - 1
+        self.save(forced=True)
+        self._save_failures = min(failures, self._save_failures)
+
+    def finalize(self, outcome: Outcome, save: bool = True) -> Outcome:
+        """Save for the last time and, where the goal is reached, mark the session as done."""
+        if save:
+            self.save_final_checkpoint()
+        if outcome.exit_code == 0:
+            self.session.mark_as_done(outcome.reason)
+        logger.info("ends after epoch %d, frame %d: %s", self.epoch, self.frame, outcome.reason)
+        return outcome
+
+    def close(self) -> None:
+        """End every environment and process of this run."""
+        self._evaluator.close()
+        if hasattr(self, "engine"):
+            self.engine.close()
+
+    def state_dict(self) -> dict[str, StateDict]:
+        """Return the state of every part by component, generators included."""
+        return {
+            **self.engine.components(),
+            "runner": {**self.state.to_plain(), "env_spec": self.session.env_spec_plain(self.engine.spec)},
+            "rng": rng_state(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, StateDict]) -> None:
+        """Take over what `state_dict` returned; generators last, after the objects that draw from them."""
+        self.engine.load_components(state_dict)
+        self.state = RunnerState.from_plain(state_dict["runner"])
+        set_rng_state(state_dict["rng"])
+
+    def _save_is_due(self) -> bool:
+        config = self.config
+        by_epoch = config.save_int > 0 and self.epoch % config.save_int == 0
+        by_clock = config.save_every_s > 0 and time.monotonic() - self._saved_at >= config.save_every_s
+        return by_epoch or by_clock
+
+    def _summary(self) -> dict[str, Any]:
+        counters: Counters = self.engine.counters()
+        seconds = time.monotonic() - self._started
+        return {
+            "epoch": self.epoch,
+            "frame": counters.env_steps,
+            "episode": counters.episodes,
+            "frames_per_s": (counters.env_steps - self._frames_at_start) / max(seconds, 1e-9),
+            "last_test": None if self.state.last_test is None else self.state.last_test.to_plain(),
+            "exactness": self.engine.exactness,
+        }
+
+    def _progress(self) -> Progress:
+        goal = self._goal()
+        done = self.frame / goal.total_frames if goal.total_frames else self.epoch / goal.n_epochs
+        return Progress(frame=self.frame, epoch=self.epoch, fraction=min(1.0, done))
+
+    def _update_meta(self) -> None:
+        self.session.set_meta(epoch=self.epoch, frame=self.frame, episode=self.engine.counters().episodes)
+
+    def _live_text(self) -> str:
+        elapsed = time.monotonic() - self._started
+        return report.live_text(
+            epoch=self.epoch,
+            frame=self.frame,
+            frames_per_s=(self.frame - self._frames_at_start) / max(elapsed, 1e-9),
+            progress=self._progress().fraction,
+            elapsed_s=elapsed,
+            mean_return=report.mean_return(self.session.monitor),
+        )
+
+    def _on_deadline(self, code: int) -> None:
+        """Say, from the watchdog's thread, what stands and what is lost, while the main thread is stuck."""
+        self.session.abandon(code, frame=self.frame)

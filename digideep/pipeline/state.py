@@ -1,0 +1,96 @@
+"""What the runner itself remembers: how far it is, and what the last test said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from digideep.types import Counters, Episode, StateDict
+
+__all__ = ["Goal", "RunnerState", "TestResult"]
+
+
+class Goal(NamedTuple):
+    """When a run is done: the first of epochs and frames is 0 where the other one counts."""
+
+    n_epochs: int
+    total_frames: int
+    stop_return: float | None
+
+
+class TestResult(NamedTuple):
+    """What a test found: returns over `n` episodes."""
+
+    __test__ = False  # for pytest, which takes the name for one of its own
+
+    epoch: int
+    frame: int
+    mean_return: float
+    std_return: float
+    n: int
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode], *, epoch: int, frame: int) -> TestResult:
+        """Return the summary of `episodes`; the deviation is that of the population."""
+        returns = [episode.return_ for episode in episodes]
+        mean = math.fsum(returns) / len(returns)
+        variance = math.fsum((value - mean) ** 2 for value in returns) / len(returns)
+        return cls(epoch=epoch, frame=frame, mean_return=mean, std_return=math.sqrt(variance), n=len(returns))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data."""
+        return self._asdict()
+
+
+class RunnerState(NamedTuple):
+    """Where a run stands.
+
+    `pending` is True between the last cycle of an epoch and the end of its test and log.
+    """
+
+    epoch: int = 0
+    cycle: int = 0  # since the beginning: the number of a checkpoint saved now
+    epoch_cycles: int = 0  # in the epoch that is running
+    pending: bool = False
+    last_test: TestResult | None = None
+
+    def after_cycle(self, *, n_cycles: int, goal: Goal, counters: Counters) -> RunnerState:
+        """Return the state after one more cycle; an epoch ends after `n_cycles`, or early where frames are the goal."""
+        epoch_cycles = self.epoch_cycles + 1
+        ended = epoch_cycles >= n_cycles or 0 < goal.total_frames <= counters.env_steps
+        return self._replace(cycle=self.cycle + 1, epoch_cycles=epoch_cycles, pending=ended)
+
+    def next_epoch(self) -> RunnerState:
+        """Return the state with the running epoch counted."""
+        return self._replace(epoch=self.epoch + 1, epoch_cycles=0)
+
+    def tested(self, result: TestResult) -> RunnerState:
+        """Return the state after a test."""
+        return self._replace(last_test=result)
+
+    def settled(self) -> RunnerState:
+        """Return the state with the epoch's test and log done."""
+        return self._replace(pending=False)
+
+    def reached(self, goal: Goal, *, counters: Counters) -> str:
+        """Return which goal is reached, or an empty string."""
+        if goal.stop_return is not None and self.last_test and self.last_test.mean_return >= goal.stop_return:
+            return f"goal: mean return {self.last_test.mean_return:.6g} of a test, at least {goal.stop_return:g}"
+        if 0 < goal.n_epochs <= self.epoch:
+            return f"goal: {goal.n_epochs} epochs"
+        if 0 < goal.total_frames <= counters.env_steps:
+            return f"goal: {goal.total_frames} frames"
+        return ""
+
+    def to_plain(self) -> StateDict:
+        """Return plain data for a checkpoint."""
+        return {**self._asdict(), "last_test": None if self.last_test is None else self.last_test.to_plain()}
+
+    @classmethod
+    def from_plain(cls, state: Mapping[str, Any]) -> RunnerState:
+        """Return the state that `to_plain` wrote; other keys are ignored."""
+        fields = {name: state[name] for name in cls._fields}
+        if fields["last_test"] is not None:
+            fields["last_test"] = TestResult(**fields["last_test"])
+        return cls(**fields)

@@ -1,0 +1,42 @@
+"""Environments, an actor and contract tests for trying digideep and what is built on it.
+
+Importing this registers the environments, so `digideep.testing:Toy-v0` is an id like any other: `Toy-v0`, `Counting-v0`,
+`Faulty-v0`, and those with a known best return, `Identity-v0`, `Bandit-v0`, `Chain-v0`, `OneState-v0`.
+"""
+
+from __future__ import annotations
+
+import gymnasium
+
+from digideep.testing.actors import CountingActor
+from digideep.testing.contracts import check_state_roundtrip, check_stateful, first_difference
+from digideep.testing.environments import CountingEnv, FaultyEnv, ToyEnv
+from digideep.testing.learning import BanditEnv, ChainEnv, IdentityEnv, OneStateEnv
+
+__all__ = [
+    "BanditEnv",
+    "ChainEnv",
+    "CountingActor",
+    "CountingEnv",
+    "FaultyEnv",
+    "IdentityEnv",
+    "OneStateEnv",
+    "ToyEnv",
+    "check_state_roundtrip",
+    "check_stateful",
+    "first_difference",
+]
+
+for _name, _class, _limit in (
+    ("Toy", ToyEnv, None),
+    ("Counting", CountingEnv, None),
+    ("Faulty", FaultyEnv, None),
+    ("Identity", IdentityEnv, None),
+    ("Bandit", BanditEnv, None),
+    ("Chain", ChainEnv, None),
+    ("OneState", OneStateEnv, 5),
+):
+    if f"{_name}-v0" not in gymnasium.registry:
+        gymnasium.register(
+            id=f"{_name}-v0", entry_point=f"{_class.__module__}:{_class.__name__}", max_episode_steps=_limit
+        )

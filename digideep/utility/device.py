@@ -1,0 +1,150 @@
+"""Where networks run: the device, the number of threads, and settings that must stand before torch is imported."""
+
+from __future__ import annotations
+
+import glob
+import os
+import platform
+from typing import NamedTuple
+
+from digideep.errors import UsageError, one_line
+
+__all__ = [
+    "DeviceChoice",
+    "choose_device",
+    "choose_threads",
+    "cpu_model",
+    "granted_cores",
+    "prepare_process",
+    "require_device",
+]
+
+_SMALL_MLP_WIDTH = 512  # wider networks gain from a GPU, narrower ones lose to the transfers
+
+
+class DeviceChoice(NamedTuple):
+    """A device and the reason for it."""
+
+    device: str
+    reason: str
+
+
+def prepare_process() -> None:
+    """Set what numeric libraries read once, when they are imported: call it before numpy and torch.
+
+    Rows of a matrix product become independent of the number of rows (`MKL_CBWR`), so that evaluation gives the same
+    returns whatever the number of environments.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if platform.machine() in ("x86_64", "AMD64"):
+        wide = "avx512f" in _cpu_flags()
+        os.environ.setdefault("MKL_CBWR", "AVX512,STRICT" if wide else "AVX2,STRICT")
+
+
+def cpu_model() -> str:
+    """Return the processor's name, or its architecture where the system does not tell."""
+    return _cpu_field("model name") or platform.processor() or platform.machine()
+
+
+def granted_cores() -> int:
+    """Return how many cores this process may use: the least of affinity, cgroup quota and SLURM's grant."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_cores()
+    if quota is not None:
+        cores = min(cores, max(1, int(quota)))
+    granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if granted.isdigit() and int(granted) > 0:
+        cores = min(cores, int(granted))
+    return cores
+
+
+def choose_threads(network_class: str) -> int:
+    """Return torch's threads by rule: one for small MLPs, every granted core for other networks."""
+    return 1 if network_class == "mlp" else granted_cores()
+
+
+def choose_device(network_class: str, width: int) -> DeviceChoice:
+    """Return the device that `auto` stands for.
+
+    Args:
+        network_class: `mlp`, `cnn`, `rnn` or `custom`.
+        width: units of the widest layer.
+    """
+    if network_class in ("mlp", "custom") and width <= _SMALL_MLP_WIDTH:
+        return DeviceChoice("cpu", f"small networks ({network_class}, width {width}) are faster on the CPU")
+    if not _driver_shows_gpu():
+        return DeviceChoice("cpu", "no GPU")
+    import torch
+
+    if torch.cuda.is_available():
+        return DeviceChoice("cuda", f"{network_class} of width {width} and a GPU")
+    return DeviceChoice("cpu", "the GPU that the driver shows cannot be used by this torch")
+
+
+def require_device(asked: str) -> None:
+    """Check that a device the user named is there.
+
+    Raises:
+        UsageError: it is not, or `asked` is no device name.
+    """
+    if asked in ("auto", "cpu"):
+        return
+    kind, _, index = asked.partition(":")
+    if kind != "cuda" or (index and not index.isdigit()) or asked.endswith(":"):
+        raise UsageError(f"--device: expected auto, cpu, cuda or cuda:N, found {one_line(asked, limit=40)!r}")
+    if not _driver_shows_gpu():
+        raise UsageError(f"--device: expected a GPU for {asked!r}, found none on this machine; use --device cpu")
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(index or 0) >= count:
+        raise UsageError(f"--device: expected {asked!r}, found {count} usable GPUs; use --device auto")
+
+
+def unusable_gpu() -> str:
+    """Return one line about a GPU that the driver shows and torch cannot use, or an empty string."""
+    if not _driver_shows_gpu():
+        return ""
+    import torch
+
+    if torch.cuda.is_available():
+        return ""
+    built = torch.version.cuda or "none"
+    return f"the driver ({_driver_version()}) shows a GPU that torch {torch.__version__} (CUDA {built}) cannot use"
+
+
+def _driver_shows_gpu() -> bool:
+    return bool(glob.glob("/proc/driver/nvidia/gpus/*")) or os.path.exists("/dev/nvidia0")
+
+
+def _driver_version() -> str:
+    try:
+        with open("/sys/module/nvidia/version", encoding="ascii") as file:
+            return one_line(file.read(), limit=40)
+    except OSError:
+        return "unknown version"
+
+
+def _cpu_flags() -> frozenset[str]:
+    return frozenset(_cpu_field("flags").split())
+
+
+def _cpu_field(name: str) -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == name:
+                    return value.strip()
+    except OSError:
+        return ""
+    return ""
+
+
+def _cgroup_cores() -> float | None:
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else float(quota) / float(period)
