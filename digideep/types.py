@@ -157,6 +157,7 @@ class Engine(Protocol):
 
     spec: EnvSpec
     exactness: str  # "exact", or why a resume cannot give the same bits
+    chosen: Mapping[str, Any]  # what was chosen by rule or by measurement, for later starts of the session
 
     def start(self) -> None:
         """Reset the environments, unless a state was loaded."""
@@ -186,12 +187,24 @@ class Engine(Protocol):
         """Hand the progress to every training environment."""
         ...
 
+    def sync(self) -> Mapping[str, int]:
+        """Make the monitor files durable and return their lengths in bytes by relative path."""
+        ...
+
     def events(self) -> EngineEvents:
         """Return what happened since the last call."""
         ...
 
     def components(self) -> Mapping[str, StateDict]:
         """Return the state by component: `agents.<name>`, `memory.<name>`, `explorer.train`, `statistics`."""
+        ...
+
+    def load_memories(self, components: Mapping[str, StateDict]) -> None:
+        """Take over the memories' part of `components`."""
+        ...
+
+    def load_policies(self, components: Mapping[str, StateDict]) -> None:
+        """Take over policies and normalisers only."""
         ...
 
     def load_components(self, components: Mapping[str, StateDict]) -> None:

@@ -1,4 +1,4 @@
-# Shared by the scripts in this directory, which set `root` (the checkout) and then source this file.
+# Shared by the scripts in this directory: they set `here` (the script) and `root` (the checkout), then source this file.
 # Needs bash and any Python >= 3.11; everything else is done by environment.py.
 
 case ${DIGIDEEP_VENV:-/} in
@@ -7,7 +7,7 @@ case ${DIGIDEEP_VENV:-/} in
 esac
 
 fail() { # one line, exit 2: something the caller can correct
-    printf 'scripts/%s: error: %s\n' "$(basename -- "$0")" "$1" >&2
+    printf 'scripts/%s: error: %s\n' "$(basename -- "$here")" "$1" >&2
     exit 2
 }
 
@@ -40,7 +40,7 @@ with_environment() { # with_environment EXTRA [ARGUMENT ...]: becomes the enviro
     find_python
     local extra=$1
     shift
-    exec "$python" -I "$root/scripts/environment.py" --caller "$(basename -- "$0")" --python "$python" \
+    exec "$python" -I "$root/scripts/environment.py" --caller "$(basename -- "$here")" --python "$python" \
         --extra "$extra" -- "$@"
 }
 

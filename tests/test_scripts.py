@@ -39,7 +39,8 @@ package = site / "digideep"
 package.mkdir(exist_ok=True)
 (package / "__init__.py").touch()
 (package / "main.py").write_text(os.environ["PROGRAM"])
-(site / "pytest.py").write_text(os.environ["PROGRAM"])
+for name in ("pytest", "ruff", "mypy", "benchmarks"):
+    (site / (name + ".py")).write_text(os.environ["PROGRAM"])
 info.mkdir(exist_ok=True)
 (info / "RECORD").touch()
 print("pip says something")
@@ -47,9 +48,9 @@ with log.open("a") as file:
     file.write("end\\n")
 """
 PROGRAM = """
-import os, sys
+import os, pathlib, sys
 print("session: none", sys.argv[1:], flush=True)
-sys.exit(int(os.environ.get("PROGRAM_EXIT", "0")))
+sys.exit(int(os.environ.get(pathlib.Path(__file__).stem.upper() + "_EXIT", "0")))
 """
 # The place of python3: the real one, but for `-m venv`, which makes an environment that holds the pip above.
 PYTHON = """#!/bin/bash
@@ -77,10 +78,10 @@ class Clone:
         self.started: list[subprocess.Popen[str]] = []
         for path in (self.root, self.bin, self.cwd):
             path.mkdir()
-        shutil.copytree(ROOT / "scripts", self.root / "scripts")
-        shutil.copytree(ROOT / "requirements", self.root / "requirements")
+        for name in ("scripts", "requirements", ".ci"):
+            shutil.copytree(ROOT / name, self.root / name)
         shutil.copy(ROOT / "pyproject.toml", self.root)
-        for tool in ("bash", "dirname", "basename", "readlink", "mkdir", "touch"):
+        for tool in ("bash", "dirname", "basename", "readlink", "mkdir", "mktemp", "rm", "touch"):
             self.add(tool, target=shutil.which(tool))
         self.add("python3", text=PYTHON.format(python=Path(sys.executable).resolve()))
         self.environment = {
@@ -190,7 +191,7 @@ def test_moved_clone_installs_again(clone: Clone) -> None:
 
 
 def test_exit_code_is_that_of_the_program(clone: Clone) -> None:
-    result = clone.run("train", PROGRAM_EXIT="75")
+    result = clone.run("train", MAIN_EXIT="75")
 
     assert result.returncode == 75
 
@@ -201,6 +202,36 @@ def test_program_takes_the_place_of_the_script_so_that_signals_reach_it(clone: C
     out, _ = process.communicate(timeout=60)
 
     assert out == f"{process.pid}\n"
+
+
+def test_check_runs_everything_before_it_fails(clone: Clone) -> None:
+    result = clone.run("check", RUFF_EXIT="1")
+
+    assert result.returncode == 1
+    assert result.stderr.endswith("scripts/check: failed: ruff check, ruff format\n")
+    assert "== mypy\nsession: none []" in result.stdout
+    assert "documentation: 0 faults" in result.stdout
+
+
+def test_lint_corrects_findings_and_format(clone: Clone) -> None:
+    result = clone.run("lint", RUFF_EXIT="0")
+
+    assert result.stdout == "session: none ['check', '--fix', '.']\nsession: none ['format', '.']\n"
+
+
+def test_bench_hands_on_its_options(clone: Clone) -> None:
+    result = clone.run("bench", "--setup")
+
+    assert result.stdout == "session: none ['--setup']\n"
+
+
+@pytest.mark.parametrize(("outcome", "expected"), [({}, 0), ({"PYTEST_EXIT": "5"}, 1), ({"MYPY_EXIT": "1"}, 1)])
+def test_ci_fails_where_a_check_fails_or_no_test_ran(clone: Clone, outcome: dict[str, str], expected: int) -> None:
+    result = clone.run("../.ci/run", **outcome)
+
+    assert result.returncode == expected, result.stderr
+    assert "=== scripts/check: status" in result.stdout
+    assert "=== scripts/test --durations=15: status" in result.stdout
 
 
 def test_named_parameters_and_sessions_replace_the_preset(clone: Clone) -> None:

@@ -1,0 +1,1 @@
+"""Agents: policies, their losses and their optimisers, one folder a method."""

@@ -1,0 +1,1 @@
+"""Environments: how they are made, stepped, saved and examined."""

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from digideep.environment.vec.outcome import describe
 from digideep.environment.vec.slab import Slab
+from digideep.errors import NonFiniteError
 
-__all__ = ["Bad", "first_bad", "is_finite"]
+__all__ = ["Bad", "first_bad", "is_finite", "not_finite"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -19,7 +21,7 @@ class Bad(NamedTuple):
     key: str
     row: int
     env: int
-    index: int
+    position: int
     value: float
 
 
@@ -51,6 +53,32 @@ def first_bad(slab: Slab, *, rows: int) -> Bad | None:
     return min(bad, key=lambda entry: entry[:2])[2] if bad else None
 
 
+def not_finite(bad: Bad, slab: Slab, *, worker: int, length: int) -> NonFiniteError:
+    """Return the error that says in which step of which episode a number went bad.
+
+    Args:
+        bad: what `first_bad` found.
+        slab: where.
+        worker: that holds the environment.
+        length: of the environment's episode at row 0.
+    """
+    masks = slab.masks[:, bad.env]
+    row = bad.row + (bad.key == "/rewards")  # the row after the step that gave it
+    opened = [t for t in range(1, row + 1) if masks[t] == 0]
+    later = sum(1 for t in range(row + 1, slab.n_steps + 1) if masks[t] == 0)
+    where = describe(
+        slab.spec.id,
+        env=bad.env,
+        worker=worker,
+        seed=int(slab.seeds[bad.env]),
+        number=int(slab.numbers[bad.env]) - later,
+        step=row - opened[-1] if opened else length + row,
+    )
+    return NonFiniteError(
+        f"{where}: expected finite numbers in {bad.key}, found {bad.value} (first bad index {bad.position})"
+    )
+
+
 def _first(array: Array, key: str) -> Bad | None:
     if array.dtype.kind != "f":
         return None
@@ -58,5 +86,5 @@ def _first(array: Array, key: str) -> Bad | None:
     places = np.argwhere(~np.isfinite(flat))
     if not len(places):
         return None
-    row, env, index = (int(x) for x in places[0])
-    return Bad(key=key, row=row, env=env, index=index, value=float(flat[row, env, index]))
+    row, env, position = (int(x) for x in places[0])
+    return Bad(key=key, row=row, env=env, position=position, value=float(flat[row, env, position]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,9 +20,11 @@ from digideep.spec import EnvSpec
 from digideep.utility.imports import BUILT_IN, import_module
 from digideep.utility.node import nearest
 
-__all__ = ["TRUSTED_PACKAGES", "describe_env", "make_env", "prepare"]
+__all__ = ["TRUSTED_PACKAGES", "describe_env", "make_env", "prepare", "reported"]
 
 logger = logging.getLogger(__name__)
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 TRUSTED_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
 """Installed environment packages that a configuration may name as data, without anybody's consent."""
@@ -106,6 +109,26 @@ def describe_env(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> Env
         env.close()
 
 
+@contextmanager
+def reported(name: str) -> Iterator[None]:
+    """Turn what the environment called `name` raises inside the block into one line.
+
+    Raises:
+        EnvironmentFailure: anything but an error of digideep's own was raised.
+        MissingExtraError: what draws an environment is not installed.
+    """
+    try:
+        yield
+    except DigideepError:
+        raise
+    except gymnasium.error.DependencyNotInstalled as error:
+        hint = 'pip install "digideep[video]"'
+        raise MissingExtraError(f"environment {name}: {one_line(error, limit=300)}; {hint}") from error
+    except Exception as error:
+        text = f"{type(error).__name__}: {one_line(error, limit=500)}"
+        raise EnvironmentFailure(f"environment {name} raised {text}") from error
+
+
 def prepare(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> gymnasium.envs.registration.EnvSpec:
     """Import what registers the environment and return its registration; nothing is made.
 
@@ -155,8 +178,8 @@ def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
     if version is None:
         logger.warning("env/model_name: %r has no version, taking %r", name, newest)
         return registry[newest]
-    kind = "an old version of it; use" if version < latest else "not registered; the newest is"
-    raise UsageError(f"{where}: {name!r} is {kind} {newest!r}")
+    state = "an old version that is gone" if version < latest else "not registered"
+    raise UsageError(f"{where}: {name!r} is {state}; use {newest!r}")
 
 
 def _install(name: str, package: str, extra: str) -> str:
@@ -172,12 +195,18 @@ def _missing_package(registered: gymnasium.envs.registration.EnvSpec, error: Exc
     missing = getattr(error, "name", None)
     if isinstance(error, ModuleNotFoundError) and missing:
         return MissingExtraError(f"env/model_name: {registered.id!r} needs the module {missing!r}; install it")
+    newest = gymnasium.envs.registration.find_highest_version(registered.namespace, registered.name)
+    if registered.version is not None and newest is not None and newest > registered.version:
+        use = gymnasium.envs.registration.get_env_id(registered.namespace, registered.name, newest)
+        return UsageError(f"env/model_name: {registered.id!r} is an old version that is gone; use {use!r}")
     return UsageError(f"env/model_name: {registered.id!r} cannot be made: {one_line(error, limit=300)}")
 
 
 def _failed(registered: gymnasium.envs.registration.EnvSpec, kwargs: dict[str, Any], error: Exception) -> DigideepError:
     taken = _parameters(registered)
     unknown = [name for name in kwargs if taken is not None and name not in taken]
+    if unknown == ["render_mode"]:
+        return UsageError(f"env/model_name: {registered.id} cannot be rendered; it takes no render_mode")
     if unknown:
         return UsageError(
             f"env/env_kwargs: {registered.id} takes no argument {one_line(unknown[0], limit=80)!r}"
@@ -209,5 +238,7 @@ def _logged_warnings() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    for warning in {str(w.message): w for w in caught}.values():
-        logger.warning("environment: %s", one_line(warning.message, limit=500))
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        # Extension types built with SWIG warn at import about what their users cannot change.
+        if not text.startswith("builtin type "):
+            logger.warning("environment: %s", one_line(_COLOUR.sub("", text), limit=500))

@@ -13,8 +13,12 @@ from digideep.utility.seeding import generator_state, set_generator_state
 
 __all__ = ["MAX_STEPS", "REPLAYED", "ReplayRecorder", "record_for_replay"]
 
-REPLAYED = ("gymnasium.envs.box2d.",)
+REPLAYED = ("gymnasium.envs.box2d.", "gymnasium.envs.mujoco.")
 """Modules of environments whose state nothing else gives, and that repeat an episode bit for bit."""
+
+# They build each episode in the world that former ones leave behind, whose order of contacts is another then: neither a
+# seed nor a replay would repeat an episode. Each gets a new world.
+_KEEP_THEIR_WORLD = ("BipedalWalker", "CarRacing")
 
 MAX_STEPS = 100_000
 """Longest episode that is replayed; beyond it a resume would take longer than it is worth."""
@@ -37,7 +41,11 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and begin a new record."""
-        self._rng = generator_state(self.env.unwrapped.np_random)
+        base: Any = self.env.unwrapped
+        if type(base).__name__ in _KEEP_THEIR_WORLD:
+            base._destroy()
+            base.world = type(base.world)(gravity=base.world.gravity)
+        self._rng = generator_state(base.np_random)
         self._seed, self._options = seed, options
         self._actions, self._steps = [], 0
         self._last, info = self.env.reset(seed=seed, options=options)

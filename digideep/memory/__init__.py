@@ -1,0 +1,1 @@
+"""Memories: where chunks of experience wait to be learnt from."""

@@ -1,0 +1,1 @@
+"""Networks, distributions of actions, and parameters as one flat buffer."""

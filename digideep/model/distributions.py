@@ -12,6 +12,7 @@ derivatives by each: for a loss L with a_i = dL/dlog_prob_i and b_i = dL/dentrop
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -160,7 +161,7 @@ class MultiCategorical(Distribution):
         self.outputs = sum(n)
         self._parts = [Categorical(size) for size in n]
         edges = [0, *np.cumsum(n).tolist()]
-        self._slices = [slice(start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+        self._slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
     def noise(self, rng: np.random.Generator, rows: int) -> Array:
         """Return `[rows, D]` uniform numbers in [0, 1)."""
@@ -178,7 +179,8 @@ class MultiCategorical(Distribution):
     def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
         """Return `[B]` log-probabilities."""
         columns = enumerate(zip(self._parts, self._slices, strict=True))
-        return np.stack([p.log_probs(outputs[:, w], None, actions[:, i]) for i, (p, w) in columns], axis=1).sum(axis=1)
+        parts = [part.log_probs(outputs[:, w], None, actions[:, i]) for i, (part, w) in columns]
+        return np.asarray(np.stack(parts, axis=1).sum(axis=1))
 
     def log_prob(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
         """Return `[B]` log-probabilities."""

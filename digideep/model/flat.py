@@ -98,7 +98,7 @@ class FlatParameters:
             if max_norm is not None and norm > max_norm:
                 array *= array.dtype.type(max_norm / norm)
             return norm
-        norm_tensor = torch.linalg.vector_norm(self.gradients)
+        norm_tensor: torch.Tensor = torch.linalg.vector_norm(self.gradients)
         if max_norm is not None:
             self.gradients.mul_((max_norm / norm_tensor).clamp(max=1.0))
         return norm_tensor

@@ -90,7 +90,7 @@ class ActionHeads:
         """Return the joint log-probabilities `[B]`, for autograd."""
         return _sum(
             [
-                h.distribution.log_prob(outputs[:, h.outputs], _part(log_std, h), _flat(actions[h.slot]))
+                h.distribution.log_prob(outputs[:, h.outputs], _part(log_std, h), _flat(actions[h.slot], h))
                 for h in self._heads
             ]
         )
@@ -102,7 +102,8 @@ class ActionHeads:
     def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: Mapping[str, torch.Tensor]) -> Terms:
         """Return joint log-probabilities, entropies and the gradient in closed form."""
         parts = [
-            h.distribution.terms(outputs[:, h.outputs], _part(log_std, h), _flat(actions[h.slot])) for h in self._heads
+            h.distribution.terms(outputs[:, h.outputs], _part(log_std, h), _flat(actions[h.slot], h))
+            for h in self._heads
         ]
         if len(parts) == 1:
             return parts[0]
@@ -130,8 +131,9 @@ def _part(log_std: torch.Tensor | None, head: _Head) -> torch.Tensor | None:
     return None if log_std is None else log_std[head.log_std]
 
 
-def _flat(actions: torch.Tensor) -> torch.Tensor:
-    return actions if actions.dim() <= 2 else actions.reshape(len(actions), -1)
+def _flat(actions: torch.Tensor, head: _Head) -> torch.Tensor:
+    expected = 1 if head.spec.kind == "discrete" else 2
+    return actions if actions.dim() == expected else actions.reshape(len(actions), -1)
 
 
 def _sum(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -51,6 +52,8 @@ class ActorCriticMLP(nn.Module):
 
     With `shared` both read the same hidden layers, otherwise each has its own.
     """
+
+    network_class = MLPConfig.network_class
 
     def __init__(self, config: MLPConfig, *, observations: Mapping[str, ArraySpec], outputs: int) -> None:
         super().__init__()
@@ -124,7 +127,7 @@ class FrozenMLP:
 
 
 def _hidden(sizes: tuple[int, ...]) -> nn.ModuleList:
-    pairs = zip(sizes[:-1], sizes[1:], strict=True)
+    pairs = itertools.pairwise(sizes)
     return nn.ModuleList(orthogonal_linear(inputs, outputs, gain=HIDDEN_GAIN) for inputs, outputs in pairs)
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from digideep.environment.config import EnvConfig, ExplorerConfig, StatisticsConfig
+from digideep.errors import ConfigError
 from digideep.pipeline.config import RunnerConfig, SerialEngineConfig
 from digideep.utility.node import node
 
@@ -171,11 +172,17 @@ def explorer_nodes(cpanel: Mapping[str, Any]) -> dict[str, Any]:
 
     Tests and play step at most as many environments as there are episodes, with the workers and the patience of
     training; what they return depends on none of the three.
+
+    Raises:
+        ConfigError: a chunk has no step, or a test no episode.
     """
     episodes = cpanel["test_win_size"]
+    for key in ("n_steps", "test_win_size"):
+        if cpanel[key] < 1:
+            raise ConfigError(f"{key}: expected at least 1, found {cpanel[key]}; choose one in that range")
     same = {key: cpanel[key] for key in ("num_workers", "exact", "step_timeout_s", "on_env_error", "on_nonfinite")}
     same["env_error_budget"] = cpanel["env_error_budget"]
-    evaluated = {**same, "num_envs": min(cpanel["num_envs"], max(episodes, 1)), "n_episodes": episodes}
+    evaluated = {**same, "num_envs": min(cpanel["num_envs"], episodes), "n_episodes": episodes}
     statistics = node(
         StatisticsConfig,
         observations=cpanel.get("normalize_observations", False),

@@ -1,0 +1,1 @@
+"""Sessions and their lifecycle: command line, directory, checkpoints, logs, signals, runner and engine."""

@@ -30,6 +30,7 @@ from digideep.pipeline.manifest import (
     check_logs,
     dump_manifest,
     is_identifier,
+    parse_manifest,
 )
 from digideep.pipeline.verified import Checkpoint, find_damage, read_checkpoint
 
@@ -79,15 +80,18 @@ class CheckpointStore:
             CheckpointError: the directory cannot be read, or is a link.
         """
         try:
-            if not stat.S_ISDIR(self._fs.status(self.directory).st_mode):
-                raise CheckpointError(one_line(f"{self.directory}: expected a directory, found something else"))
-            matches = [match for name in self._fs.listdir(self.directory) if (match := _NAME.fullmatch(name))]
-            found = [int(match.group(1)) for match in matches if self._is_directory(self.directory / match.group())]
-        except FileNotFoundError:
-            return []
+            return self._scan()
         except OSError as error:
             raise CheckpointError(one_line(f"{self.directory}: expected to list it, found {error.strerror}")) from error
-        return sorted(found)
+
+    def _scan(self) -> list[int]:
+        try:
+            if not stat.S_ISDIR(self._fs.status(self.directory).st_mode):
+                raise OSError(errno.ENOTDIR, "no directory, or only a link to one", str(self.directory))
+            matches = [match for name in self._fs.listdir(self.directory) if (match := _NAME.fullmatch(name))]
+        except FileNotFoundError:
+            return []
+        return sorted(int(match.group(1)) for match in matches if self._is_directory(self.directory / match.group()))
 
     def _is_directory(self, path: Path) -> bool:
         with contextlib.suppress(FileNotFoundError):  # removed since it was listed
@@ -160,6 +164,8 @@ class CheckpointStore:
         manifest = dump_manifest(
             number=number, session_id=self.session_id, meta=meta, files=files, components=content.components, logs=logs
         )
+        # What the reader would refuse must not be announced.
+        parse_manifest(manifest, number=number, session_id=self.session_id)
         write_new(temporary / MANIFEST_NAME, [manifest], fs=self._fs)
         self._fs.fsync_directory(temporary)
 
@@ -172,8 +178,8 @@ class CheckpointStore:
             self._fs.rename(temporary, target)
             self._fs.fsync_directory(self.directory)
         except BaseException:
-            # Not announced, so it must not look complete to the next reader either. What stood here comes back: a damaged
-            # checkpoint is an error to the next start, none at all would be a reason to begin again.
+            # Not announced, so it must not look complete to the next reader either. What stood here comes back: to the
+            # next start a damaged checkpoint is an error, none at all would be a reason to begin again.
             with contextlib.suppress(OSError):
                 self._fs.rename(target, temporary)
             if damaged is not None:
@@ -214,18 +220,21 @@ class CheckpointStore:
                 there = ", ".join(map(str, numbers)) or "none"
                 raise CheckpointError(one_line(f"{self.path(number)}: expected a checkpoint, found only: {there}"))
             return self._read(number)
-        if not numbers:
-            raise NoCheckpointError(one_line(f"{self.directory}: expected a checkpoint, found none was ever saved"))
-        reasons = []
-        for candidate in reversed(numbers):
+        rejected: dict[int, str] = {}
+        while candidates := [candidate for candidate in numbers if candidate not in rejected]:
             try:
-                return self._read(candidate)
+                return self._read(candidates[-1])
             except NewerFormatError:
                 raise
             except CheckpointError as error:
-                reasons.append(str(error).removeprefix(f"{self.directory}{os.sep}"))
-                logger.warning("damaged and passed over: %s", error)
-        found = f"all {len(reasons)} damaged: " + "; ".join(reasons)
+                # Who plays holds no lock: training may have removed it meanwhile, and saved a later one.
+                numbers = self.numbers()
+                if candidates[-1] in numbers:
+                    rejected[candidates[-1]] = str(error).removeprefix(f"{self.directory}{os.sep}")
+                    logger.warning("damaged and passed over: %s", error)
+        if not rejected:
+            raise NoCheckpointError(one_line(f"{self.directory}: expected a checkpoint, found none was ever saved"))
+        found = f"all {len(rejected)} damaged: " + "; ".join(rejected.values())
         raise CheckpointError(one_line(f"{self.directory}: expected a usable checkpoint, found {found}", limit=10_000))
 
     def _read(self, number: int) -> Checkpoint:
@@ -249,7 +258,7 @@ class CheckpointStore:
         moved: list[str] = []
         try:
             # From the end, so that a crash in between leaves a shorter line and not one with a gap.
-            for later in [found for found in reversed(self.numbers()) if found > number]:
+            for later in [found for found in reversed(self._scan()) if found > number]:
                 before = [name for name in self._fs.listdir(self.directory) if name.startswith(f".superseded-{later}-")]
                 path = self._move_aside(later, retention.SUPERSEDED)
                 # One of each number: a run that is sent back again and again does not fill the disk.
@@ -258,7 +267,7 @@ class CheckpointStore:
             if moved:
                 self._fs.fsync_directory(self.directory)
         except OSError as error:
-            raise storage_error(error, self.directory, action="move later checkpoints in", fs=self._fs) from error
+            raise storage_error(error, self.directory, action="move later checkpoints", fs=self._fs) from error
         return moved
 
     def retain(self, *, keep_last: int, keep_best: int | None, keep_every: int, best: Sequence[int]) -> list[int]:
@@ -269,13 +278,13 @@ class CheckpointStore:
         Raises:
             StorageError: what could not be removed is complete, or bears a name that the next sweep removes.
         """
-        numbers = self.numbers()
-        kept = retention.kept_numbers(
-            numbers, keep_last=keep_last, keep_best=keep_best, keep_every=keep_every, best=best
-        )
-        doomed = [number for number in numbers if number not in kept]
         newest = None
         try:
+            numbers = self._scan()
+            kept = retention.kept_numbers(
+                numbers, keep_last=keep_last, keep_best=keep_best, keep_every=keep_every, best=best
+            )
+            doomed = [number for number in numbers if number not in kept]
             stale = retention.passed_by(self._names(), newest=numbers[-1] if numbers else -1)
             if doomed or stale:
                 newest = next((number for number in sorted(kept, reverse=True) if not self.verify(number)), None)
@@ -290,7 +299,7 @@ class CheckpointStore:
                 self._fs.fsync_directory(self.directory)
             self._remove([*names, *retention.passed_by(stale, newest=newest)])
         except OSError as error:
-            raise storage_error(error, self.directory, action="remove old checkpoints in", fs=self._fs) from error
+            raise storage_error(error, self.directory, action="remove old checkpoints", fs=self._fs) from error
         return doomed
 
     def sweep(self) -> None:
@@ -302,7 +311,7 @@ class CheckpointStore:
         try:
             names = self._names()
             self._remove(retention.stale_names(names))
-            numbers = self.numbers()
+            numbers = self._scan()
             passed = retention.passed_by(names, newest=numbers[-1] if numbers else -1)
             if passed:  # only then is it worth the time to read a checkpoint
                 newest = next((number for number in reversed(numbers) if not self.verify(number)), -1)

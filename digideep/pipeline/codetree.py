@@ -64,7 +64,9 @@ def files_of(package: Path, *, name: str) -> list[TreeFile]:
 
 
 def _walk(directory: Path, *, relative: str, root: Path, above: tuple[Path, ...]) -> Iterator[TreeFile]:
-    for entry in os.scandir(directory):
+    with os.scandir(directory) as entries:
+        listed = list(entries)
+    for entry in listed:
         path = Path(entry.path)
         if entry.is_symlink():
             path = Path(os.path.realpath(path))

@@ -203,9 +203,7 @@ class SerialEngine:
         where = f"/agents/{name}"
         memory = self._memories.get(node.get("memory", ""))
         if memory is None:
-            raise ConfigError(
-                f"{where}/memory: expected one of {sorted(self._memories)}, found {node.get('memory')!r}"
-            )
+            raise ConfigError(f"{where}/memory: expected one of {sorted(self._memories)}, found {node.get('memory')!r}")
         return build(
             node,
             where=where,
@@ -215,7 +213,7 @@ class SerialEngine:
             memory=memory,
             device=device,
             seed=self._session.seed,
-            monitor=self._session.monitor,
+            monitor=self._session.monitor.monitor,
         )
 
     def _choose_device(self, agents: Mapping[str, Node]) -> str:

@@ -71,7 +71,7 @@ class Evaluator:
             if self._test_explorer is None:
                 self._test_explorer = self._build("test", seed=self._seed, monitor_dir=self._session.paths.monitor)
             self._test_explorer.set_actors(actors)
-            episodes: list[Episode] = self._test_explorer.evaluate(should_stop=lambda: requests.stop_signal is not None)
+            episodes: list[Episode] = self._test_explorer.evaluate()
         return None if requests.stop_signal is not None else episodes
 
     def sync(self) -> Mapping[str, int]:
@@ -89,7 +89,6 @@ class Evaluator:
             episodes = explorer.evaluate(
                 n_episodes=options.episodes,
                 stochastic=options.stochastic,
-                should_stop=lambda: self._session.requests.stop_signal is not None,
             )
             explorer.sync()
         finally:

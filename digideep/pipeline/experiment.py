@@ -27,3 +27,5 @@ class Experiment(NamedTuple):
     files: tuple[Path, ...] = ()  # single files to copy
     lineage: Mapping[str, Any] | None = None  # the checkpoint that `init_from` named
     exactness: str = "exact"  # or why this start cannot continue to the same bits
+    replaces_code: bool = False  # whether today's code goes into a session that was made with another one
+    notice: str = ""  # what the user is told about the code that runs

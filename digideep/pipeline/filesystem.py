@@ -18,22 +18,69 @@ _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 class FileSystem(Protocol):
     """The calls that storage is made of; each raises OSError as the system call behind it does."""
 
-    def mkdir(self, path: Path) -> None: ...  # noqa: D102
-    def create(self, path: Path, *, mode: int) -> int: ...  # noqa: D102
-    def write(self, descriptor: int, content: memoryview) -> int: ...  # noqa: D102
-    def fsync(self, descriptor: int) -> None: ...  # noqa: D102
-    def close(self, descriptor: int) -> None: ...  # noqa: D102
-    def fsync_directory(self, path: Path) -> None: ...  # noqa: D102
-    def rename(self, source: Path, target: Path) -> None: ...  # noqa: D102
-    def link(self, source: Path, target: Path) -> None: ...  # noqa: D102
-    def unlink(self, path: Path) -> None: ...  # noqa: D102
-    def rmdir(self, path: Path) -> None: ...  # noqa: D102
-    def open_for_reading(self, path: Path) -> int: ...  # noqa: D102
-    def read_into(self, descriptor: int, target: memoryview) -> int: ...  # noqa: D102
-    def status(self, path: Path) -> os.stat_result: ...  # noqa: D102
-    def open_status(self, descriptor: int) -> os.stat_result: ...  # noqa: D102
-    def listdir(self, path: Path) -> list[str]: ...  # noqa: D102
-    def free_bytes(self, path: Path) -> int | None: ...  # noqa: D102
+    def mkdir(self, path: Path) -> None:
+        """Make a directory that only its owner can enter."""
+        ...
+
+    def create(self, path: Path, *, mode: int) -> int:
+        """Return a descriptor for writing a file that did not exist and is not reached through a link."""
+        ...
+
+    def write(self, descriptor: int, content: memoryview) -> int:
+        """Return how many bytes were taken, which may be fewer than were given."""
+        ...
+
+    def fsync(self, descriptor: int) -> None:
+        """Return when the content of the file is on the device."""
+        ...
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        ...
+
+    def fsync_directory(self, path: Path) -> None:
+        """Return when the names in the directory are on the device."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file or directory another name; an existing file of that name is replaced."""
+        ...
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Remove one name of a file."""
+        ...
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def open_for_reading(self, path: Path) -> int:
+        """Return a descriptor for reading; never follows a link and never waits for the other end of a FIFO."""
+        ...
+
+    def read_into(self, descriptor: int, target: memoryview) -> int:
+        """Return how many bytes were read; 0 at the end of the file."""
+        ...
+
+    def status(self, path: Path) -> os.stat_result:
+        """Return the status of the name itself, also where it is a link."""
+        ...
+
+    def open_status(self, descriptor: int) -> os.stat_result:
+        """Return the status of an open file."""
+        ...
+
+    def listdir(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+        ...
+
+    def free_bytes(self, path: Path) -> int | None:
+        """Return the bytes that this user may still write, None where the file system does not say."""
+        ...
 
 
 class RealFileSystem:

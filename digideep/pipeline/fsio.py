@@ -95,7 +95,8 @@ def publish(path: Path | str, content: bytes, *, mode: int = 0o600, fs: FileSyst
         fs: the file system.
 
     Raises:
-        StorageError: nothing was replaced and nothing is left beside the file.
+        StorageError: nothing is left beside the file, which holds the old content; or the new one, where only the last
+            fsync failed, and a crash may still take it back.
     """
     path = Path(path)
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}-{threading.get_ident()}")

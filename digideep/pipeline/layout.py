@@ -264,7 +264,7 @@ def check_checkpoint(path: Path) -> int:
 
 def _known(path: Path) -> str:
     try:
-        numbers = sorted(n for entry in os.scandir(path.parent) if (n := checkpoint_number(entry.name)) is not None)
+        numbers = sorted(n for name in os.listdir(path.parent) if (n := checkpoint_number(name)) is not None)
     except OSError:
         numbers = []
     others = [str(number) for number in numbers if number != checkpoint_number(path.name)]

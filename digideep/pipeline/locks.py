@@ -1,9 +1,9 @@
 """Who is working on a session, and whether it is finished.
 
 `running.lock` is held with flock, which ends with the process that holds it however that ends, so nothing has to be
-cleaned up after a kill. The file is never removed and never emptied: a lock on a file that somebody replaced protects nothing,
-which is why the directory of the session is locked too and the inodes are compared. What stands in the file only tells
-people who it is. `done.lock` is a plain file whose presence means that the session has reached its goal.
+cleaned up after a kill. The file is never removed and never emptied: a lock on a file that somebody replaced protects
+nothing, which is why the directory of the session is locked too and the inodes are compared. What stands in the file
+only tells people who it is. `done.lock` is a plain file whose presence means that the session has reached its goal.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ logger = logging.getLogger(__name__)
 RUNNING_LOCK = "running.lock"
 DONE_LOCK = "done.lock"
 
-_POLL_S = 0.05
+_POLL_S = 0.1
 # `holder` takes a shared lock for a moment to see whether it can; a start must not take that for a running session.
 _PATIENCE_S = 0.2
+_SHORT_POLL_S = 0.01
 _LIMIT_BYTES = 4096
 _CANNOT_LOCK = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -59,11 +60,12 @@ class SessionLock:
         self._owner = 0
 
     def __enter__(self) -> Self:
-        deadline = time.monotonic() + max(self.wait_s, _PATIENCE_S)
+        began = time.monotonic()
         while not self._try():
-            if time.monotonic() >= deadline:
+            waited = time.monotonic() - began
+            if waited >= max(self.wait_s, _PATIENCE_S):
                 raise SessionLockedError(self._refusal())
-            time.sleep(_POLL_S)
+            time.sleep(_SHORT_POLL_S if waited < _PATIENCE_S else _POLL_S)
         return self
 
     def __exit__(
@@ -212,7 +214,8 @@ def holder(session: Path | str) -> dict[str, Any] | None:
             return None
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read_content(session)
+        content = _read_content(session)
+        return {key: one_line(value) if isinstance(value, str) else value for key, value in content.items()}
     except OSError:
         return None  # a file system without locks
     finally:

@@ -28,6 +28,8 @@ class SessionOptions:
     params: str | None = None
     cpanel: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of --cpanel
     repeal: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of --repeal
+    cpanel_from_file: bool = False  # @file.json: then module names in it are nobody's consent
+    repeal_from_file: bool = False
     assignments: tuple[tuple[str, str], ...] = ()  # of --set, values unread
     session_path: str | None = None
     session_name: str | None = None

@@ -44,9 +44,7 @@ def mean_return(monitor: Monitor) -> float | None:
     return None if statistics is None else float(statistics["mean"])
 
 
-def print_epoch(
-    row: Mapping[str, Any], *, epoch: int, frame: int, goal: float, result: TestResult | None
-) -> None:
+def print_epoch(row: Mapping[str, Any], *, epoch: int, frame: int, goal: float, result: TestResult | None) -> None:
     """Log the lines of one epoch: progress and returns, then what the updates say at level debug."""
     columns = row["data"]
     parts = [f"epoch {epoch}", f"frame {frame}", f"{100 * goal:.0f} %"]

@@ -2,8 +2,8 @@
 
     start -> train -> [cycle ... cycle -> monitor, test, on_epoch, log, save] ... -> finalize
 
-Its own state is (epoch, cycle, cycles of this epoch, pending): a stop after the last cycle of an epoch neither skips nor
-repeats the epoch's test and log. What is sampled, learnt and stored is the engine's and the session's business.
+Its own state is (epoch, cycle, cycles of this epoch, pending): a stop after the last cycle of an epoch neither skips
+nor repeats the epoch's test and log. What is sampled, learnt and stored is the engine's and the session's business.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Runner:
         self.load()
         self.override()
         self.lazy_connect_signal()
+        session.started(self.engine, reached=self.state.reached(self._goal(), counters=self.engine.counters()))
 
     def lazy_init(self) -> None:
         """Make what is no part of the state."""
@@ -106,7 +107,6 @@ class Runner:
             self.engine.start()
         else:
             self.load_state_dict(checkpoint.components)
-            self.session.warn_inexact(checkpoint, self.engine)
         self._frames_at_start = self._logged_frames = self.frame
         self._update_meta()
 
@@ -124,11 +124,11 @@ class Runner:
         self.session.requests.grace_s = self.config.grace_s
         self.session.requests.on_deadline = self._on_deadline
 
-    def on_sigint_received(self, signalNumber: int = signal.SIGINT, frame: FrameType | None = None) -> None:  # noqa: N803
+    def on_sigint_received(self, signalNumber: int = signal.SIGINT, frame: FrameType | None = None) -> None:
         """Ask for an end after this cycle, as Ctrl-C does."""
         self.session.requests.request_stop(signalNumber)
 
-    def on_sigusr1_received(self, signalNumber: int = signal.SIGUSR1, frame: FrameType | None = None) -> None:  # noqa: N803
+    def on_sigusr1_received(self, signalNumber: int = signal.SIGUSR1, frame: FrameType | None = None) -> None:
         """Ask for a save after this cycle, as SIGUSR1 does."""
         self.session.requests.request_save()
 
@@ -148,14 +148,14 @@ class Runner:
         """Run cycles until a goal, a budget or a signal ends them; the final save is durable when this returns."""
         if self.state.cycle == 0:
             self.save()
-        outcome = self._stop_requested() or self.termination_check()
+        outcome = self.stopped() or self.termination_check()
         while outcome is None:
             if not self.state.pending:
                 self.train_cycle()
             outcome = self._after_cycle()
             if outcome is None and self.state.pending:
                 self._end_epoch()
-                outcome = self.termination_check() or self._stop_requested()
+                outcome = self.termination_check() or self.stopped()
         return self.finalize(outcome)
 
     def train_cycle(self) -> None:
@@ -196,9 +196,10 @@ class Runner:
             self.save(forced=True)
             if self.config.on_sigusr1 == "stop":
                 return Outcome(EXIT_PREEMPTED, "SIGUSR1")
-        return self._stop_requested() or self._out_of_time()
+        return self.stopped() or self._out_of_time()
 
-    def _stop_requested(self) -> Outcome | None:
+    def stopped(self) -> Outcome | None:
+        """Return how a signal ends this run, or None where none has asked for an end."""
         code = self.session.requests.exit_code
         return None if code is None else Outcome(code, signal.Signals(code - 128).name)
 
@@ -282,6 +283,8 @@ class Runner:
         """
         with self._blocks["save"]:
             self.engine.drain()
+            self.engine.sync()
+            self._evaluator.sync()
             try:
                 self.session.save(self.state.cycle, self.state_dict(), self._summary(), exactness=self.engine.exactness)
             except StorageError as error:
@@ -343,7 +346,6 @@ class Runner:
             "episode": counters.episodes,
             "frames_per_s": (counters.env_steps - self._frames_at_start) / max(seconds, 1e-9),
             "last_test": None if self.state.last_test is None else self.state.last_test.to_plain(),
-            "exactness": self.engine.exactness,
         }
 
     def _progress(self) -> Progress:

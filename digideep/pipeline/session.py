@@ -14,25 +14,36 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from digideep.errors import CheckpointError, DigideepError, SessionDoneError, UsageError
-from digideep.pipeline import records, stdout
+from digideep.errors import EXIT_PREEMPTED, CheckpointError, DigideepError, SessionDoneError, StorageError, UsageError, one_line
+from digideep.pipeline import founding, meta, stdout
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore, NoCheckpointError
 from digideep.pipeline.exactness import EXACT, device_name, differences, lessened, thread_counts, versions
 from digideep.pipeline.experiment import Experiment
-from digideep.pipeline.layout import SessionPaths, new_directory, new_session_directory, resolve_checkpoint, session_root
+from digideep.pipeline.layout import (
+    SessionPaths,
+    new_directory,
+    new_session_directory,
+    read_meta,
+    resolve_checkpoint,
+    session_root,
+    timestamp,
+)
 from digideep.pipeline.locks import SessionLock, clear_done, is_done, mark_done
 from digideep.pipeline.logs import SessionLogs
 from digideep.pipeline.manifest import CheckpointMeta, Component
 from digideep.pipeline.options import Mode, SessionOptions
+from digideep.pipeline.report import mean_return
 from digideep.pipeline.signals import StopRequest
+from digideep.pipeline.summary import Summary
 from digideep.spec import spec_to_plain
 from digideep.types import EngineEvents, StateDict
-from digideep.utility.logging import LiveLine, open_report
+from digideep.utility.logging import open_report
 from digideep.utility.tensorboard import serve
 
 if TYPE_CHECKING:
@@ -73,9 +84,8 @@ class Session:
         self.checkpoint: Checkpoint | None = None
         self.is_new = options.load_checkpoint is None
         self.exactness = EXACT
-        self.live = LiveLine()
         self._stack = contextlib.ExitStack()
-        self._run: records.Run | None = None
+        self._run: int | None = None  # index of this process among the runs of meta.json
 
     # Opening and closing
 
@@ -112,7 +122,7 @@ class Session:
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         if self.is_new:
             root = scratch if options.dry_run else session_root(options.session_path)
-            self.paths = SessionPaths(new_session_directory(root, options.session_name))
+            self.paths = SessionPaths(new_session_directory(root, options.session_name, datetime.now(UTC)))
             stack.push(self._remove_if_unused)
         else:
             self.paths, self._number = resolve_checkpoint(options.load_checkpoint or "")
@@ -121,32 +131,35 @@ class Session:
         if not self.is_new and options.mode is Mode.RESUME:
             self._refuse_if_done()
         self._announce(scratch if options.dry_run else None)
-        report = self.paths.report_log if self._writes else self.evaluation_directory / self.paths.report_log.name
-        self._report = stack.enter_context(contextlib.closing(open_report(report, options.log_level)))
+        where = self.paths.root if self._writes else self.evaluation_directory
+        self._report_path = where / self.paths.report_log.name
+        opened = stack.enter_context(contextlib.closing(open_report(self._report_path, options.log_level)))
+        self.live = opened.live
         self._open_logs(stack)
 
     def _open_logs(self, stack: contextlib.ExitStack) -> None:
+        assert self.experiment is not None
         options = self.options
+        if self.is_new:
+            founding.found(self.paths, self.experiment, options)
+        elif self.experiment.replaces_code and self._writes:
+            founding.replace_code(self.paths, self.experiment)
+        if self.experiment.notice:
+            logger.warning("%s", self.experiment.notice)
         self.logs = SessionLogs(self.paths, cpu=options.monitor_cpu, gpu=options.monitor_gpu)
         self.monitor = self.logs.monitor
         self.store = CheckpointStore(
-            self.paths.checkpoints, session_id=self._identify(), run_id=uuid.uuid4().hex[:12]
+            self.paths.checkpoints, session_id=read_meta(self.paths)["id"], run_id=uuid.uuid4().hex[:12]
         )
+        self.summary = Summary.read(self.paths)
         if not self.is_new:
             self._read_checkpoint()
-        if self._writes:
-            self.summary = records.Summary(self.paths, is_new=self.is_new)
-            self._run = records.Run(self.paths, options=options)
+        if self._writes and options.mode is not Mode.CREATE:
+            self._run = founding.begin_run(self.paths, options)
             self.logs.start()
             stack.callback(self.logs.stop)
             if options.tensorboard:
                 stack.callback(serve(self.paths.tensorboard, options.tensorboard_host).close)
-
-    def _identify(self) -> str:
-        if self.is_new:
-            assert self.experiment is not None
-            return records.create(self.paths, self.experiment, self.options)
-        return records.session_id(self.paths)
 
     def _announce(self, scratch: Path | None) -> None:
         """Print the first line, which says where the results of this start go."""
@@ -161,17 +174,46 @@ class Session:
             self.evaluation_directory.mkdir(parents=True, exist_ok=True)
         else:
             self.paths.evaluations.mkdir(exist_ok=True)
-            self.evaluation_directory = new_directory(self.paths.evaluations, "evaluation")
+            self.evaluation_directory = new_directory(self.paths.evaluations, f"evaluation_{timestamp(datetime.now(UTC))}")
         self.say("evaluation: none (dry run)" if scratch else f"evaluation: {self.evaluation_directory}")
 
     def _refuse_if_done(self) -> None:
         assert self.experiment is not None
         raised = bool(self.experiment.changes) or self._number is not None or self.options.checkpoint_named
         if is_done(self.paths.root) and not raised:
-            raise SessionDoneError(
-                f"{self.paths.root}: expected a session with something left to do, found it done; "
-                f"raise its goal (--set /runner/n_epochs=N) or play it (--play)"
-            )
+            raise self._done_error()
+
+    def _done_error(self) -> SessionDoneError:
+        return SessionDoneError(
+            f"{one_line(self.paths.root)}: expected a session with something left to do, found it done; "
+            f"raise its goal (--set /runner/n_epochs=N or /runner/total_frames=N) or play it (--play)"
+        )
+
+    @contextlib.contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Record an error of the run in summary and report.log on its way out."""
+        try:
+            yield
+        except SessionDoneError:
+            raise
+        except DigideepError as error:
+            logger.error("ends: %s", error, exc_info=True, extra={"report_only": True})
+            self._finish_quietly(error.exit_code, str(error))
+            raise
+        except Exception as error:
+            found = f"{type(error).__name__}: {one_line(error, limit=300)}"
+            logger.error("ends: %s", found, exc_info=True, extra={"report_only": True})
+            self._finish_quietly(1, found)
+            raise DigideepError(
+                f"run: expected no fault of digideep itself, found {found}; the traceback is in {self._report_path}"
+            ) from error
+
+    def _finish_quietly(self, exit_code: int, reason: str) -> None:
+        """Write how the run ended; a disk that refuses even that must not hide the error that ended it."""
+        try:
+            self.finish(exit_code, reason)
+        except StorageError as error:
+            logger.error("how the run ended could not be written: %s", error)
 
     def _remove_if_unused(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -196,21 +238,21 @@ class Session:
         if name == "last":
             return None
         if name == "best":
-            best = records.best_checkpoint(self.paths)
-            if best is None:
+            best = self.summary.best()
+            if not best:
                 raise CheckpointError(f"{self.paths.root}: expected a best checkpoint, found none with a score")
-            return best
+            return best[0]
         return int(name)
 
     def _continue_from(self, number: int | None) -> None:
         """Make directory and logs what they were when the checkpoint was saved."""
         checkpoint = self.checkpoint
-        clear_done(self.paths.root)
         self.store.sweep()
         if checkpoint is not None:
             moved = self.store.supersede(checkpoint.number)
             if moved:
                 logger.warning("later checkpoints were moved aside: %s", ", ".join(moved))
+                self.summary.keep_only(self.store.numbers())
             components = checkpoint.components
             self.logs.load_state_dict(components["monitor"], components["clocks"])
             logger.info("resumes from %s, frame %d", checkpoint.path.name, checkpoint.manifest["frame"])
@@ -237,32 +279,56 @@ class Session:
 
     def count_faults(self, events: EngineEvents) -> None:
         """Add restarts and errors of environments to the summary."""
-        self.summary.add_faults(restarts=events.restarts, env_errors=events.env_errors)
+        self.summary.restarts += events.restarts
+        self.summary.env_errors += events.env_errors
 
     def env_spec_plain(self, spec: EnvSpec) -> dict[str, Any]:
         """Return what the environment shows and takes, so that a policy can be rebuilt without the environment."""
         return spec_to_plain(spec)
 
     def initial_components(self, path: str) -> Mapping[str, StateDict]:
-        """Return the components of the checkpoint that `init_from` names."""
-        return records.foreign_checkpoint(path).components
+        """Return the components of the checkpoint that `init_from` names, which may be another session's.
 
-    def started(self, engine: Engine) -> None:
-        """Record, once every part stands, what this start has changed and chosen."""
+        Raises:
+            UsageError: it names no checkpoint.
+            CheckpointError: the checkpoint is damaged.
+        """
+        source, number = resolve_checkpoint(path)
+        return CheckpointStore(source.checkpoints, session_id="", run_id="reader").load(number).components
+
+    def started(self, engine: Engine, *, reached: str) -> None:
+        """Record, once every part stands, what this start has changed and chosen.
+
+        Raises:
+            SessionDoneError: the session was done, and nothing that changed since leaves anything to do.
+        """
         assert self.experiment is not None
-        self._device = engine.chosen.get("device", "cpu")
+        if self.options.mode is Mode.RESUME and is_done(self.paths.root):
+            if reached:
+                raise self._done_error()
+            clear_done(self.paths.root)
+        self._device = str(engine.chosen.get("device", "cpu"))
         if self.checkpoint is not None:
             found = differences(self.checkpoint.manifest, device=self._device)
             for sentence in found.values():
                 logger.warning("resume is not exact: %s", sentence)
-            before = lessened(self.checkpoint.manifest["exactness"], set(found))
-            self.exactness = before if self.exactness == EXACT else lessened(before, {"code"})
+            kinds = set(found) | ({"code"} if self.exactness != EXACT else set())
+            self.exactness = lessened(str(self.checkpoint.manifest["exactness"]), kinds)
         if engine.exactness != EXACT:
             logger.warning("%s", engine.exactness)
-        if self._writes:
-            records.append_changes(self.paths, self.experiment, chosen=engine.chosen, at=self.monitor.meta)
         if self._run is not None:
-            self._run.chosen(device=self._device, threads=thread_counts(), versions=versions())
+            founding.append_changes(self.paths, self._changes(engine))
+            facts = {"device": device_name(self._device), "threads": thread_counts()}
+            meta.add_facts(self.paths, self._run, **facts)
+
+    def _changes(self, engine: Engine) -> list[Mapping[str, Any]]:
+        assert self.experiment is not None
+        at = {"epoch": int(self.monitor.meta["epoch"]), "time": meta.now_text()}
+        changes = [{**change, **at} for change in self.experiment.changes]
+        chosen = self.experiment.params["engine"].get("chosen")
+        if chosen != engine.chosen:
+            changes.append({"path": "/engine/chosen", "old": chosen, "new": dict(engine.chosen), **at})
+        return changes
 
     # Saving
 
@@ -288,30 +354,40 @@ class Session:
         monitor, clocks = self.logs.state_dict()
         parts = [Component(name, name.partition(".")[0], 1, state) for name, state in components.items()]
         parts += [Component("monitor", "monitor", 1, monitor), Component("clocks", "clocks", 1, clocks)]
-        meta = CheckpointMeta(
+        described = CheckpointMeta(
             epoch=progress["epoch"],
             cycle=number,
             frame=progress["frame"],
             episode=progress["episode"],
             exactness=self.exactness if exactness == EXACT else lessened(self.exactness, {"environment"}),
-            parent=self.summary.newest(below=number),
+            parent=self._parent(number),
             versions=versions(),
             threads=thread_counts(),
             device=device_name(self._device),
-            params_sha256=records.params_hash(self.experiment.params),
+            params_sha256=founding.params_hash(self.experiment.params),
         )
-        path = self.store.save(number, parts, meta=meta, logs=self.logs.lengths())
+        path = self.store.save(number, parts, meta=described, logs=self.logs.lengths())
         self.say(f"saved {path}")
         self.monitor.monitor("time/save_s", time.monotonic() - began)
-        runner = self.experiment.params["runner"]
-        score = records.score(progress, self.monitor)
-        best = self.summary.checkpoint_saved(path.name, progress, score=score)
-        removed = self.store.retain(
-            keep_last=runner["keep_last"], keep_best=runner["keep_best"], keep_every=runner["keep_every"], best=best
+        self.summary.update({**progress, "exactness": described.exactness, "wall_s": self.logs.clock_s})
+        self.summary.record_checkpoint(
+            number, epoch=progress["epoch"], frame=progress["frame"], train_return=mean_return(self.monitor)
         )
-        self.summary.forget(removed)
-        self.summary.publish(state="running", exactness=meta.exactness, wall_s=self.logs.clock_s)
+        self._let_go()
+        self.summary.write(self.paths)
         self.logs.write_timers(self._timer_metadata())
+
+    def _parent(self, number: int) -> str | None:
+        """Return the newest checkpoint before `number` in this line."""
+        earlier = [entry["name"] for entry in self.summary.checkpoints if entry["name"] != f"checkpoint-{number}"]
+        return earlier[-1] if earlier else None
+
+    def _let_go(self) -> None:
+        """Remove the checkpoints that nobody asked to keep."""
+        assert self.experiment is not None
+        keep = {key: self.experiment.params["runner"][key] for key in ("keep_last", "keep_best", "keep_every")}
+        self.store.retain(**keep, best=self.summary.best())
+        self.summary.keep_only(self.store.numbers())
 
     def mark_as_done(self, reason: str) -> None:
         """Record that the goal is reached; the final checkpoint is durable by now."""
@@ -320,20 +396,23 @@ class Session:
 
     def finish(self, exit_code: int, reason: str) -> None:
         """Write how this start ended: summary, timers, and the run's entry in meta.json."""
-        if not self._writes or self._run is None:
+        if self._run is None:
             return
-        state = {0: "done", 75: "stopped"}.get(exit_code, "stopped" if exit_code > 128 else "failed")
-        if exit_code == 0 and not is_done(self.paths.root):
-            state = "stopped"
-        self.summary.publish(state=state, exit_code=exit_code, reason=reason, wall_s=self.logs.clock_s)
+        stopped = exit_code == EXIT_PREEMPTED or exit_code > 128
+        done = exit_code == 0 and is_done(self.paths.root)
+        state = "done" if done else "stopped" if stopped or exit_code == 0 else "failed"
+        self.summary.update(
+            {"state": state, "exit_code": exit_code, "reason": one_line(reason), "wall_s": self.logs.clock_s}
+        )
+        self.summary.write(self.paths)
         self.logs.write_timers(self._timer_metadata())
-        self._run.end(exit_code=exit_code, reason=reason)
+        meta.end_run(self.paths, self._run, exit_code=exit_code, reason=reason)
 
     def abandon(self, code: int, *, frame: int) -> None:
         """Say, from the watchdog's thread, what stands and what is lost; the process ends right after."""
-        newest = self.summary.newest_entry()
-        stands = "no checkpoint" if newest is None else newest["name"]
-        lost = frame if newest is None else frame - newest["frame"]
+        entries = self.summary.checkpoints
+        stands, saved_frame = (entries[-1]["name"], entries[-1]["frame"]) if entries else ("no checkpoint", 0)
+        lost = frame - saved_frame
         self.live.clear()
         logger.warning("stopped inside a cycle: %s stands, %d frames will be repeated", stands, lost)
         # The disk may be what hangs: it gets a moment, in a thread that dies with the process.

@@ -37,6 +37,7 @@ class StopRequest:
         self.stop_signal: int | None = None
         self.grace_s = 20.0
         self.on_deadline: Callable[[int], None] | None = None
+        self.created = time.monotonic()
         self._save = False
         self._interrupts = 0
         self._deadline: float | None = None
@@ -91,6 +92,11 @@ class StopRequest:
     def save_requested(self) -> bool:
         """Whether a save was asked for and not yet taken up."""
         return self._save
+
+    def received(self) -> list[int]:
+        """Return the signals that have been asked for and not been taken up yet."""
+        stopping = [] if self.stop_signal is None else [self.stop_signal]
+        return [*stopping, *([int(signal.SIGUSR1)] if self._save else [])]
 
     def take_save(self) -> bool:
         """Return whether a save was asked for since the last call."""

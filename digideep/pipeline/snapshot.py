@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import digideep
 from digideep.errors import StorageError, UsageError, one_line
 from digideep.pipeline.codetree import BYTES_LIMIT, TreeFile, code_hash, files_of, hashes_of
-from digideep.pipeline.fsio import publish_json, read_json, read_regular, remove_tree, storage_error
+from digideep.pipeline.fsio import publish, publish_json, read_json, read_regular, remove_tree, storage_error
 from digideep.pipeline.layout import SessionPaths
 from digideep.pipeline.places import template_directory
 
@@ -151,7 +151,11 @@ def save_modules(paths: SessionPaths, sources: Sequence[Source], *, options: Seq
                 room -= size
                 _copy(files, paths.modules)
             else:
-                logger.warning("%s (%d bytes) does not fit into the session; it runs from where it is", *source, size)
+                logger.warning(
+                    "%s (%d bytes) is not copied into the session: too large; it runs from where it is",
+                    source.name,
+                    size,
+                )
             (copied if fits else listed)[source.name] = {"source": str(source.path), "files": hashes_of(files)}
         contents = Contents(copied=copied, listed=listed, options=tuple(options), version=digideep.__version__)
         publish_json(paths.modules / CONTENTS, dataclasses.asdict(contents))
@@ -203,15 +207,7 @@ def stamp_template(paths: SessionPaths) -> None:
     """
     for source in template_directory().iterdir():
         if source.is_file():
-            target = paths.root / source.name
-            try:
-                descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-                with open(descriptor, "wb") as stream:
-                    stream.write(source.read_bytes())
-                    stream.flush()
-                    os.fsync(stream.fileno())
-            except OSError as error:
-                raise storage_error(error, target) from error
+            publish(paths.root / source.name, source.read_bytes())
 
 
 def read_contents(modules: Path) -> Contents | None:

@@ -7,13 +7,18 @@ import sys
 
 from digideep.errors import one_line
 
-__all__ = ["say"]
+__all__ = ["say", "show"]
 
 
 def say(line: str) -> None:
     """Write one line to standard output; a reader that has gone away changes nothing."""
+    show(one_line(line, limit=100_000))
+
+
+def show(text: str) -> None:
+    """Write text of our own, of one or more lines, to standard output."""
     try:
-        sys.stdout.write(one_line(line, limit=100_000) + "\n")
+        sys.stdout.write(text + "\n")
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):
         _give_up()

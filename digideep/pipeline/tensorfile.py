@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from digideep.errors import CheckpointError, UsageError, one_line
-from digideep.pipeline.codec import DTYPES
+from digideep.utility.codec import DTYPES
 from digideep.pipeline.strictjson import loads_json
 
 __all__ = ["Readable", "read_safetensors", "write_safetensors"]
@@ -33,8 +34,13 @@ _MAX_DIMENSIONS = 32
 class Readable(Protocol):
     """A file that is read from its beginning."""
 
-    def read(self, count: int) -> bytes: ...  # noqa: D102
-    def readinto(self, target: memoryview) -> int: ...  # noqa: D102
+    def read(self, count: int) -> bytes:
+        """Return the next `count` bytes, fewer only at the end."""
+        ...
+
+    def readinto(self, target: memoryview) -> int:
+        """Fill `target` and return the number of bytes, fewer only at the end."""
+        ...
 
 
 def write_safetensors(arrays: Mapping[str, np.ndarray], *, metadata: str | None = None) -> Iterator[bytes | memoryview]:
@@ -93,7 +99,9 @@ def read_safetensors(source: Readable, *, size: int) -> dict[str, np.ndarray]:
             target = array.reshape(-1).view(np.uint8).data
             if source.readinto(target) != array.nbytes:
                 raise CheckpointError(f"expected {array.nbytes} bytes of {one_line(entry.name)!r}, found the end")
-        arrays[entry.name] = array if entry.dtype.itemsize == 1 else _native(array)
+        if sys.byteorder == "big":
+            array.byteswap(inplace=True)
+        arrays[entry.name] = array
     return arrays
 
 
@@ -102,11 +110,6 @@ def _exactly(source: Readable, count: int) -> bytes:
     if len(content) != count:
         raise CheckpointError(f"expected {count} bytes, found the end of file after {len(content)}")
     return content
-
-
-def _native(array: np.ndarray) -> np.ndarray:
-    little = array.view(array.dtype.newbyteorder("<"))
-    return little.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _parse(text: bytes, *, data_bytes: int) -> list[_Entry]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from digideep.errors import CheckpointError, UsageError, one_line
-from digideep.pipeline.codec import MAX_JSON_DEPTH, StateTree, decode
+from digideep.utility.codec import MAX_JSON_DEPTH, StateTree, decode
 from digideep.pipeline.fsio import REAL, FileSystem, HashingReader, Written, open_regular, read_regular
 from digideep.pipeline.manifest import MANIFEST_LIMIT_BYTES, MANIFEST_NAME, STATE_NAME, parse_manifest
 from digideep.pipeline.strictjson import loads_json

@@ -23,7 +23,7 @@ COUNT_MODULUS = 97
 """A CountingEnv expects the action (count + rank) modulo this number."""
 
 
-class CountingEnv(gymnasium.Env[Array, int]):
+class CountingEnv(gymnasium.Env[Array, Any]):
     """Shows (0, rank), (1, rank), (2, rank), ... and wants its own count back as action.
 
     Every reset shows the next integer too, so that each row of a slab must hold the one after the row before it. A reset

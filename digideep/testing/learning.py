@@ -71,7 +71,7 @@ class IdentityEnv(gymnasium.Env[Any, Any]):
         return rng.uniform(-1.0, 1.0, size=1).astype(np.float32)
 
 
-class BanditEnv(gymnasium.Env[Array, int]):
+class BanditEnv(gymnasium.Env[Array, Any]):
     """Two arms, episodes of one step: arm 0 pays 1 with chance 0.2, arm 1 with chance 0.8, the best mean return."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class BanditEnv(gymnasium.Env[Array, int]):
         """Take over nothing."""
 
 
-class ChainEnv(gymnasium.Env[Array, int]):
+class ChainEnv(gymnasium.Env[Array, Any]):
     """Five states in a row: 10 at the far end, 0.1 for each step back to the first; the best return is 10 in 4 steps.
 
     Action 1 goes on, action 0 goes back to the first state. Episodes end at the far end, or are cut after 20 steps.
@@ -130,10 +130,12 @@ class ChainEnv(gymnasium.Env[Array, int]):
         self._state, self._steps = state["state"], state["steps"]
 
     def _observation(self) -> Array:
-        return np.eye(5, dtype=np.float32)[self._state]
+        shown = np.zeros(5, np.float32)
+        shown[self._state] = 1.0
+        return shown
 
 
-class OneStateEnv(gymnasium.Env[Array, int]):
+class OneStateEnv(gymnasium.Env[Array, Any]):
     """One state that pays 1 at each step and never ends by itself; registered with a limit of 5 steps.
 
     With discount 0.9 its value is 10, since the limit is no end of the task.

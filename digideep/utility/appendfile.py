@@ -116,12 +116,10 @@ class AppendFile:
                 if length == 0 and not self.path.exists() and not self.path.is_symlink():
                     return 0
                 if self._descriptor is None:
-                    self._descriptor = open_append(self.path)
+                    self._descriptor = self._open_mended()
                 size = os.fstat(self._descriptor).st_size
                 if size < length:
-                    logger.warning(
-                        "%s: has %d bytes, the checkpoint knew %d; rows are missing", self.path, size, length
-                    )
+                    logger.warning("%s: rows are missing, %d bytes of %d are left", self.path, size, length)
                 os.ftruncate(self._descriptor, min(size, length))
                 self._mend(self._descriptor)
                 os.fsync(self._descriptor)
@@ -148,19 +146,27 @@ class AppendFile:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            self._descriptor = open_append(self.path)
-            self._mend(self._descriptor)
+            self._descriptor = self._open_mended()
         elif self._torn:
             os.ftruncate(self._descriptor, self._length)
             self._torn = False
         return self._descriptor
 
+    def _open_mended(self) -> int:
+        descriptor = open_append(self.path)
+        try:
+            self._mend(descriptor)
+        except OSError:
+            os.close(descriptor)  # without a known length nothing may be written, nor cut off
+            raise
+        return descriptor
+
     def _mend(self, descriptor: int) -> None:
         """Remove what follows the last whole record."""
         size = os.fstat(descriptor).st_size
-        self._torn = True
         self._length = self._whole_length(descriptor, size)
         if self._length < size:
+            self._torn = True
             os.ftruncate(descriptor, self._length)
         self._torn = False
 

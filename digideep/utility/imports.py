@@ -19,21 +19,20 @@ from digideep.errors import DigideepError, MissingExtraError, TrustError, UsageE
 
 __all__ = [
     "BUILT_IN",
-    "ENVIRONMENT_PACKAGES",
     "fault_of_user",
     "import_file",
     "import_module",
+    "missing_module",
     "is_allowed",
+    "place_of",
     "resolve",
+    "searching",
     "split_reference",
     "top_level",
 ]
 
 BUILT_IN = ("digideep",)
 """Packages whose modules configuration may name without anybody's consent."""
-
-ENVIRONMENT_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
-"""Installed packages that may be named as a source of environments without anybody's consent."""
 
 _EXTRAS = {"ale_py": "atari", "cv2": "atari", "shimmy": "dm", "minigrid": "minigrid", "envpool": "envpool"}
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -81,11 +80,11 @@ def import_module(
             f"--trust-session, or sign the session with 'python -m digideep.sessions trust'"
         )
     try:
-        with _searching(after=search, bytecode=is_allowed(name, BUILT_IN)):
+        with searching(after=search, bytecode=is_allowed(name, BUILT_IN)):
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise _not_found(name, where=where) from error
+            raise missing_module(name, where=where) from error
         raise fault_of_user(error, where=where) from error
     except _LOADED_WITHOUT_USER:
         raise
@@ -112,11 +111,11 @@ def import_file(path: Path, *, where: str) -> ModuleType:
         raise UsageError(f"{where}: expected a file name that can be a module's, found {path.name!r}; rename the file")
     _refuse_taken_name(name, path, where=where)
     try:
-        with _searching(before=(path.parent,), bytecode=False):
+        with searching(before=(path.parent,), bytecode=False):
             loaded = sys.modules.get(name)
             return importlib.import_module(name) if loaded is None else importlib.reload(loaded)
     except DigideepError as error:
-        raise type(error)(f"{_place(error, str(path))}: {error}") from error
+        raise type(error)(f"{place_of(error, str(path))}: {error}") from error
     except _LOADED_WITHOUT_USER:
         raise
     except (Exception, SystemExit) as error:
@@ -144,7 +143,7 @@ def fault_of_user(error: BaseException, *, where: str, file: str | None = None) 
 
     `file` is the user's file; without it the innermost line outside this package counts.
     """
-    place = _place(error, file) or where
+    place = place_of(error, file) or where
     text = f"{type(error).__name__}: {one_line(_message(error), limit=300)}"
     return UsageError(f"{place}: expected code that runs, found {text}; correct it there")
 
@@ -155,7 +154,8 @@ def _message(error: BaseException) -> str:
     return str(error)
 
 
-def _place(error: BaseException, file: str | None) -> str:
+def place_of(error: BaseException, file: str | None) -> str:
+    """Return `file:line` where an error was raised: in `file`, else innermost in code of the user; empty if nowhere."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{one_line(error.filename)}:{error.lineno}"
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
@@ -167,7 +167,8 @@ def _is_users(file: str) -> bool:
     return not file.startswith(("<", _OWN)) and not file.startswith(os.path.dirname(importlib.__file__))
 
 
-def _not_found(name: str, *, where: str) -> UsageError:
+def missing_module(name: str, *, where: str) -> UsageError:
+    """Return the error for a module that cannot be found; it names the extra that brings it, where one does."""
     shown, extra = one_line(name, limit=80), _EXTRAS.get(top_level(name))
     if extra:
         return MissingExtraError(
@@ -193,8 +194,8 @@ def _refuse_taken_name(name: str, path: Path, *, where: str) -> None:
 
 
 @contextlib.contextmanager
-def _searching(*, before: Sequence[Path] = (), after: Sequence[Path] = (), bytecode: bool = True) -> Iterator[None]:
-    """Extend the module path for one import; without bytecode nothing is written beside the user's files."""
+def searching(*, before: Sequence[Path] = (), after: Sequence[Path] = (), bytecode: bool = True) -> Iterator[None]:
+    """Extend the module path for a while; without `bytecode` nothing is written beside the files imported then."""
     added_first = [str(path) for path in before]
     added_last = [str(path) for path in after if str(path) not in sys.path]
     quiet, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.dont_write_bytecode or not bytecode

@@ -9,6 +9,7 @@ as `extra={...}`, steer this: `details`, text of several lines that goes to repo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import re
@@ -126,11 +127,11 @@ class _FileHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         data = _report_text(record).encode("utf-8", "backslashreplace")
+        if self._missing:
+            data = _stamped(record.created, f"WARNING {self._missing} messages are missing here") + data
         try:
-            if self._missing:
-                self._write(_stamped(record.created, f"WARNING {self._missing} messages before this one are missing"))
-                self._missing = 0
             self._write(data)
+            self._missing = 0
         except OSError as error:
             self._missing += 1
             if not self._told:
@@ -164,7 +165,7 @@ class _FileHandler(logging.Handler):
         os.close(self._descriptor)
         self._descriptor = None
         names = [self._path, *(self._path.with_name(f"{self._path.name}.{i}") for i in range(1, OLDER_FILES + 1))]
-        for newer, older in reversed(list(zip(names, names[1:], strict=False))):
+        for newer, older in reversed(list(itertools.pairwise(names))):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(newer, older)
         self._descriptor = open_append(self._path)
@@ -251,7 +252,8 @@ def _message(record: logging.LogRecord) -> str:
         text = record.getMessage()
     except (TypeError, ValueError, KeyError) as error:  # arguments that do not fit must not end a run
         text = f"{record.msg!r} {record.args!r} ({error})"
-    return one_line(text, limit=_LINE)
+    indent = " " * (len(text) - len(text.lstrip(" ")))  # of the rows of a table
+    return indent[:80] + one_line(text, limit=_LINE)
 
 
 def _report_text(record: logging.LogRecord) -> str:

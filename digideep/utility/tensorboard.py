@@ -66,6 +66,8 @@ class EventLog:
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Write one event with all of `values` (by tag) at `step`, the frame."""
+        if not values:
+            return
         self._begin()
         kept = {tag: float(value) for tag, value in values.items() if self._accepts(tag, step, float(value))}
         if not kept:

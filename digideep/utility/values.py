@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import types
 import typing
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 from digideep.errors import ConfigError, one_line
 
-__all__ = ["annotation_of", "check_range", "check_value", "nearest", "plain", "shown", "type_name"]
+__all__ = ["annotation_of", "check_range", "check_value", "closest", "nearest", "plain", "shown", "type_name"]
 
 _INT_LIMIT = 2**63
 _SHOWN = 60  # characters of a value in a message
@@ -21,11 +22,27 @@ _KNOWN = 60  # names that are listed where none is near
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the nearest of `names`, or a list of them if none is near."""
     known = list(names)
-    close = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    close = closest(name, known)
+    if close is not None:
+        return f"; did you mean {close!r}?"
     rest = f" and {len(known) - _KNOWN} more" if len(known) > _KNOWN else ""
     return f"; known: {', '.join(sorted(known)[:_KNOWN])}{rest}"
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that is nearest to `name`; of equally near ones that with the most alike beginning."""
+    name = name[:200]
+    close = difflib.get_close_matches(name, list(names), n=5, cutoff=0.5)
+    if not close:
+        return None
+    ratios = [difflib.SequenceMatcher(None, name, candidate).ratio() for candidate in close]
+    best = [candidate for candidate, ratio in zip(close, ratios, strict=True) if ratio > max(ratios) - 0.01]
+    return max(best, key=lambda candidate: _shared_beginning(name, candidate))
+
+
+def _shared_beginning(left: str, right: str) -> int:
+    pairs = zip(left, right, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def check_value(value: Any, annotation: Any, *, where: str) -> Any:
@@ -42,9 +59,14 @@ def check_value(value: Any, annotation: Any, *, where: str) -> Any:
 
 def shown(value: Any) -> str:
     """Return type and beginning of a value, for messages: `string 'abc'`."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return f"boolean {str(value).lower()}"
     if isinstance(value, int) and abs(value) >= _INT_LIMIT:
         return "an integer beyond 64 bits"
-    return f"{_found_type(value)} {one_line(value, limit=_SHOWN)!r}"
+    text = one_line(value, limit=_SHOWN)
+    return f"{_found_type(value)} {text!r}" if isinstance(value, str) else f"{_found_type(value)} {text}"
 
 
 def type_name(annotation: Any) -> str:
@@ -166,9 +188,7 @@ def _as_float(value: float) -> float:
 
 
 def _found_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    kinds = ((type(None), "null"), (int, "integer"), (float, "number"), (str, "string"), (list | tuple, "list"))
+    kinds = ((int, "integer"), (float, "number"), (str, "string"), (list | tuple, "list"))
     known = next((name for kind, name in kinds if isinstance(value, kind)), None)
     return known or ("mapping" if isinstance(value, Mapping) else type(value).__name__)
 

@@ -14,11 +14,17 @@ from digideep.errors import CheckpointError
 from digideep.pipeline.tensorfile import read_safetensors, write_safetensors
 
 
-class Stream(io.BytesIO):
+class Stream:
     """Bytes that are read as a file is."""
 
-    def read(self, count: int | None = -1) -> bytes:  # type: ignore[override]
-        return super().read(count)
+    def __init__(self, content: bytes) -> None:
+        self._file = io.BytesIO(content)
+
+    def read(self, count: int) -> bytes:
+        return self._file.read(count)
+
+    def readinto(self, target: memoryview) -> int:
+        return self._file.readinto(target)
 
 
 ARRAYS = {

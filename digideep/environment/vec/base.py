@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from digideep.environment.vec.slab import Slab
-from digideep.errors import EnvironmentFailure
+from digideep.errors import EnvironmentFailure, UsageError
 from digideep.spec import EnvSpec
 from digideep.types import Progress
 
@@ -39,20 +39,23 @@ class VecEnv(ABC):
     Attributes:
         spec: of one environment; all are alike.
         num_envs, num_workers: how many environments, and processes beside this one that hold them.
-        obstacle: why a state cannot be saved, or "".
         slab: the memory; None before `attach`.
     """
 
     spec: EnvSpec
     num_envs: int
     num_workers: int
-    obstacle: str
     slab: Slab | None
 
     @property
     @abstractmethod
     def tick(self) -> int:
         """Number of steps made."""
+
+    @property
+    @abstractmethod
+    def obstacle(self) -> str:
+        """Why a state cannot be saved, or an empty text."""
 
     @abstractmethod
     def attach(self, n_steps: int) -> Slab:
@@ -89,6 +92,14 @@ class VecEnv(ABC):
     def timings(self) -> Mapping[str, TimerNode]:
         """Return the timers of the workers since the last call."""
         return {}
+
+    def render(self, env: int) -> Any:
+        """Return what `render()` of an environment gives.
+
+        Raises:
+            UsageError: the environment lives in another process.
+        """
+        raise UsageError(f"environment {env}: expected one of this process to be shown, found one of a worker")
 
     @abstractmethod
     def close(self) -> None:

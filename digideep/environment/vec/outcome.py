@@ -1,4 +1,4 @@
-"""What a step may return beside the observation: checked, and turned into plain numbers."""
+"""What a step may return beside the observation: checked, turned into plain numbers, and told in one form of words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from digideep.errors import EnvironmentFailure, one_line
 
-__all__ = ["check_info", "episode_metrics", "flag", "number"]
+__all__ = ["check_info", "describe", "episode_metrics", "flag", "number"]
 
 
 def number(value: Any, name: str) -> float:
@@ -58,6 +58,14 @@ def episode_metrics(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, f
         if key in info:
             result[key] = number(info[key], f"info[{key!r}]")
     return result
+
+
+def describe(id: str, *, env: int, worker: int, seed: int, number: int, step: int) -> str:
+    """Return which environment, where and when, in the words of every message."""
+    return (
+        f"environment {env} ({id}, worker {worker}, seed {seed if seed >= 0 else 'none'}, "
+        f"episode {max(number, 0)}, step {step})"
+    )
 
 
 def _found(value: Any) -> str:

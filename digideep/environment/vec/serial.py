@@ -28,7 +28,6 @@ class SerialVecEnv(VecEnv):
     ) -> None:
         self._stepper = Stepper(config, envs=range(num_envs), allowed=allowed, render_mode=render_mode)
         self.spec = self._stepper.spec
-        self.obstacle = self._stepper.obstacle
         self.num_envs = num_envs
         self.num_workers = 0
         self.slab = None
@@ -38,6 +37,11 @@ class SerialVecEnv(VecEnv):
     def tick(self) -> int:
         """Number of steps made."""
         return self._stepper.tick
+
+    @property
+    def obstacle(self) -> str:
+        """Why a state cannot be saved, or an empty text."""
+        return self._stepper.obstacle
 
     def attach(self, n_steps: int) -> Slab:
         """Make the slab in this process's own memory."""

@@ -58,9 +58,7 @@ class Slab:
         signals: [max(num_workers, 1), SIGNALS] words by which workers and their parent wake each other.
     """
 
-    def __init__(
-        self, spec: EnvSpec, *, num_envs: int, n_steps: int, num_workers: int = 0, buffer: Any = None
-    ) -> None:
+    def __init__(self, spec: EnvSpec, *, num_envs: int, n_steps: int, num_workers: int = 0, buffer: Any = None) -> None:
         self.spec = spec
         self.num_envs = num_envs
         self.n_steps = n_steps
@@ -95,13 +93,14 @@ class Slab:
 
 def _fields(spec: EnvSpec, *, num_envs: int, n_steps: int, num_workers: int) -> list[_Field]:
     rows = (n_steps + 1, num_envs)
-    observations = [_Field(f"/observations/{k}", (*rows, *s.shape), slab_dtype(s)) for k, s in spec.observations.items()]
-    actions = [_Field(f"/actions/{k}", (*rows, *s.shape), slab_dtype(s)) for k, s in spec.actions.items()]
+    slots = {f"/observations/{slot}": array for slot, array in spec.observations.items()}
+    slots |= {f"/actions/{slot}": array for slot, array in spec.actions.items()}
+    arrays = [_Field(name, (*rows, *array.shape), slab_dtype(array)) for name, array in slots.items()]
     scalars = [_Field(name, rows, "float32") for name in ("/rewards", "/terminations", "/masks")]
     flags = [_Field(name, (num_envs,), "uint8") for name in ("modes", "over")]
     counts = [_Field(name, (num_envs,), "int64") for name in ("next_seeds", "seeds", "numbers", "born")]
     signals = _Field("signals", (max(num_workers, 1), SIGNALS), "int64")
-    return [signals, *counts, *flags, *scalars, *actions, *observations]
+    return [signals, *counts, *flags, *scalars, *arrays]
 
 
 def _padded(field: _Field) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, NoReturn
 
@@ -18,7 +18,7 @@ from digideep.environment.config import EnvConfig
 from digideep.environment.make import make_env
 from digideep.environment.spaces import ActionReader, ObservationWriter, env_spec
 from digideep.environment.vec.base import FinishedEpisode, traced
-from digideep.environment.vec.outcome import check_info, episode_metrics, flag, number
+from digideep.environment.vec.outcome import check_info, describe, episode_metrics, flag, number
 from digideep.environment.vec.slab import RESET, SKIP, Slab
 from digideep.errors import DigideepError, EnvironmentFailure, one_line
 from digideep.types import Progress
@@ -40,7 +40,7 @@ class Stepper:
         obstacle: why a state cannot be saved, or "".
         tick: steps made.
         reset_ns, resets: time and number of the resets inside steps.
-        position: [1] the environment that is being stepped, counted from `first`, for those who have to explain a death.
+        position: its only item is the environment that is being stepped, counted from `first`: what a death is told by.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class Stepper:
         worker: int = 0,
         allowed: Sequence[str] = BUILT_IN,
         render_mode: str | None = None,
-        position: MutableSequence[int] | None = None,
     ) -> None:
         self._config = config
         self._range = envs
@@ -65,7 +64,7 @@ class Stepper:
             self.close()
             raise
         self.obstacle = environment_state.obstacle(self._envs[0])
-        self.position: MutableSequence[int] = [0] if position is None else position
+        self.position: list[int] | memoryview = [0]
         self.tick = 0
         self.reset_ns = 0
         self.resets = 0
@@ -206,6 +205,11 @@ class Stepper:
     def _episode_seed(self, i: int) -> int | None:
         return int(self._seeds[i]) if self._was_seeded[i] else None
 
+    @property
+    def unread(self) -> int:
+        """Number of episodes that ended since the last `collect`."""
+        return len(self._finished)
+
     def collect(self) -> list[FinishedEpisode]:
         """Return the episodes that ended since the last call."""
         finished, self._finished = self._finished, []
@@ -213,9 +217,14 @@ class Stepper:
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of each environment and of its running episode."""
+        captured = [None if self.obstacle else environment_state.capture(env) for env in self._envs]
+        if not self.obstacle and any(state is None for state in captured):
+            # What an environment holds changes: one that could be saved when it was new may have grown something else.
+            changed = [env for env, state in zip(self._envs, captured, strict=True) if state is None]
+            self.obstacle = environment_state.obstacle(changed[0])
         return [
             {
-                "environment": None if self.obstacle else environment_state.capture(env),
+                "environment": captured[i],
                 "return": self._returns[i],
                 "length": self.tick - self._born[i],
                 "number": int(self._numbers[i]),
@@ -223,7 +232,7 @@ class Stepper:
                 "seed": int(self._seeds[i]),
                 "was_seeded": self._was_seeded[i],
             }
-            for i, env in enumerate(self._envs)
+            for i in range(len(self._envs))
         ]
 
     def load_states(self, states: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -273,6 +282,8 @@ class Stepper:
                 )
 
     def _fail(self, i: int, error: Exception) -> NoReturn:
+        if isinstance(error, DigideepError) and not isinstance(error, EnvironmentFailure):
+            raise error  # not the environment's doing
         where = describe(
             self._config.model_name,
             env=self._range.start + i,
@@ -285,14 +296,6 @@ class Stepper:
         text = one_line(error, limit=500)
         what = text if ours else f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise traced(EnvironmentFailure(f"{where}: {what}"), traceback.format_exc()) from error
-
-
-def describe(id: str, *, env: int, worker: int, seed: int, number: int, step: int) -> str:
-    """Return which environment, where and when, in the words of every message."""
-    return (
-        f"environment {env} ({id}, worker {worker}, seed {seed if seed >= 0 else 'none'}, "
-        f"episode {max(number, 0)}, step {step})"
-    )
 
 
 def _listener(env: Any) -> Callable[[dict[str, Any]], Any] | None:

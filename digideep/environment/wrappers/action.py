@@ -84,7 +84,8 @@ def check_actions(actions: Mapping[str, np.ndarray[Any, Any]], specs: Mapping[st
 
 
 def _bounds(spec: ArraySpec, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    low, high = np.asarray(spec.low, dtype=dtype), np.asarray(spec.high, dtype=dtype)
-    if low.size == 1 and high.size == 1:
-        return low.reshape(()), high.reshape(())
-    return low.reshape(spec.shape), high.reshape(spec.shape)
+    low, high = (np.asarray(bound, dtype=dtype) for bound in (spec.low, spec.high))
+    return (
+        low.reshape(spec.shape if low.size > 1 else ()),
+        high.reshape(spec.shape if high.size > 1 else ()),
+    )

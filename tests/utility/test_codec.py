@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from digideep.errors import CheckpointError
-from digideep.pipeline.codec import MAX_JSON_DEPTH, CodecError, decode, encode
+from digideep.utility.codec import MAX_JSON_DEPTH, CodecError, decode, encode
 from digideep.pipeline.strictjson import loads_json
 
 
@@ -34,9 +34,9 @@ def same(first: Any, second: Any) -> bool:
     if type(first) is not type(second):
         return False
     if isinstance(first, np.ndarray):
-        return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+        return bool(first.dtype == second.dtype and first.shape == second.shape) and first.tobytes() == second.tobytes()
     if isinstance(first, np.generic):
-        return first.tobytes() == second.tobytes()
+        return bool(first.tobytes() == second.tobytes())
     if isinstance(first, float):
         return struct.pack(">d", first) == struct.pack(">d", second)
     if isinstance(first, dict):

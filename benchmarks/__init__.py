@@ -1,0 +1,1 @@
+"""The comparison with other systems, as ratios measured in one run."""

@@ -1,0 +1,91 @@
+"""The contract of agents: what engines, actors elsewhere and checkpoints need of a learning method."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from digideep.types import Actor, ActorOutput, Counters, StateDict
+
+if TYPE_CHECKING:
+    from digideep.utility.statistics import Normalizer
+
+__all__ = ["Agent", "FlatArray", "GradientOutput"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+FlatArray: TypeAlias = torch.Tensor
+"""All parameters of one part, or their gradients, one after another."""
+
+
+class GradientOutput(NamedTuple):
+    """A gradient, the figures that came with it, and new priorities `[B]` where the memory has some.
+
+    `flat` may be a buffer that the next call overwrites; `losses` is `[len(agent.loss_names)]`, on the agent's device.
+    """
+
+    flat: FlatArray
+    losses: torch.Tensor
+    priorities: Array | None = None
+
+
+class Agent(ABC):
+    """A policy and how it learns.
+
+    `parts` names the optimisers in the order of their updates. An update is one `prepare` of the newest chunk and then
+    steps, each a gradient and its application to every part; whoever computes gradients elsewhere uses the same two
+    methods. `path` says which implementation of them is in use, and why.
+    """
+
+    parts: tuple[str, ...]
+    loss_names: tuple[str, ...]
+    path: str
+
+    @abstractmethod
+    def actor(self, normalizer: Normalizer) -> Actor:
+        """Return the policy of now with a frozen normaliser inside; later updates do not change it."""
+
+    @abstractmethod
+    def update(self, normalizer: Normalizer, counters: Counters) -> None:
+        """Learn from the newest chunk, which was sampled with `normalizer`; schedules follow `counters.env_steps`."""
+
+    @abstractmethod
+    def gradients(self, batch: Any, part: str) -> GradientOutput:
+        """Return the gradient of one part's loss for a batch."""
+
+    @abstractmethod
+    def apply(self, flat: FlatArray, part: str) -> torch.Tensor | float:
+        """Take an optimiser step of one part with a gradient; return the norm that the gradient had.
+
+        Raises:
+            NonFiniteError: the gradient is not finite; nothing has moved.
+        """
+
+    @abstractmethod
+    def publish(self) -> tuple[int, FlatArray]:
+        """Return the version of the parameters and a copy of them."""
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """Return everything that the next update depends on, as plain data."""
+
+    @abstractmethod
+    def load_state_dict(self, state: StateDict) -> None:
+        """Take over what `state_dict` returned."""
+
+    def act(
+        self,
+        observations: Mapping[str, Array],
+        hidden_state: Mapping[str, Array] | None = None,
+        masks: Array | None = None,
+        *,
+        deterministic: bool = False,
+    ) -> ActorOutput:
+        """Return actions of the policy of now for observations that need no normalisation."""
+        from digideep.utility.statistics import Normalizer
+
+        return self.actor(Normalizer()).act(observations, hidden_state, masks, deterministic=deterministic)

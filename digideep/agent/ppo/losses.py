@@ -1,0 +1,159 @@
+"""The losses of PPO as pure functions, and their derivatives by what the policy says in closed form.
+
+All means are weighted by `batch.shares`, which are 0 for rows that hold no real transition and sum to 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from digideep.model.heads import Evaluation
+
+__all__ = [
+    "FIGURES",
+    "Derivatives",
+    "LossOptions",
+    "Losses",
+    "PPOBatch",
+    "approximate_kl",
+    "clip_fraction",
+    "clipped_surrogate",
+    "clipped_value_loss",
+    "derivatives",
+    "entropy_bonus",
+]
+
+FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+"""Names of the figures that every gradient comes with, in order."""
+
+
+class PPOBatch(NamedTuple):
+    """Rows of a rollout: observations and raw actions by slot `[B, ...]`, everything else `[B]`.
+
+    `log_probs` and `values` are those of the policy that acted; `advantages` are normalised if the configuration says
+    so; `shares` are the weights of the rows in means.
+    """
+
+    observations: dict[str, torch.Tensor]
+    actions: dict[str, torch.Tensor]
+    log_probs: torch.Tensor
+    values: torch.Tensor
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    shares: torch.Tensor
+
+
+class LossOptions(NamedTuple):
+    """Bounds and weights of the loss; `value_clip` None leaves values unclipped."""
+
+    clip_param: float
+    value_clip: float | None
+    value_coef: float
+    entropy_coef: float
+
+
+class Losses(NamedTuple):
+    """Scalars: the total that is differentiated, and the figures in the order of `FIGURES`."""
+
+    total: torch.Tensor
+    policy_loss: torch.Tensor
+    value_loss: torch.Tensor
+    entropy: torch.Tensor
+    approx_kl: torch.Tensor
+    clip_fraction: torch.Tensor
+
+
+class Derivatives(NamedTuple):
+    """Derivatives of the total by log-probabilities, entropies and values, each `[B]`, and the figures `[5]`."""
+
+    by_log_prob: torch.Tensor
+    by_entropy: torch.Tensor
+    by_value: torch.Tensor
+    figures: torch.Tensor
+
+
+def clipped_surrogate(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: float) -> torch.Tensor:
+    """Return the negative mean of the lesser of the two surrogates.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347, eq. 7.
+    """
+    ratio = torch.exp(log_prob - batch.log_probs)
+    bounded = ratio.clamp(1.0 - clip_param, 1.0 + clip_param)
+    return -(torch.minimum(ratio * batch.advantages, bounded * batch.advantages) * batch.shares).sum()
+
+
+def clipped_value_loss(values: torch.Tensor, batch: PPOBatch, *, value_clip: float | None) -> torch.Tensor:
+    """Return half the mean squared error, the greater of that of the value and of the value kept near the old one.
+
+    Source: Schulman et al. 2016, arXiv:1506.02438, section 5, as a bound in place of a trust region.
+    """
+    squared = (values - batch.returns).square()
+    if value_clip is not None:
+        kept = batch.values + (values - batch.values).clamp(-value_clip, value_clip)
+        squared = torch.maximum(squared, (kept - batch.returns).square())
+    return 0.5 * (squared * batch.shares).sum()
+
+
+def entropy_bonus(entropy: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
+    """Return the mean entropy of the policy.
+
+    Source: Mnih et al. 2016, arXiv:1602.01783, section 4.
+    """
+    return (entropy * batch.shares).sum()
+
+
+def approximate_kl(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
+    """Return the mean of (r - 1) - log r, an estimate of KL(old, new) that is never negative.
+
+    Source: Schulman 2020, http://joschu.net/blog/kl-approx.html, estimator k3.
+    """
+    log_ratio = log_prob - batch.log_probs
+    return ((torch.exp(log_ratio) - 1.0 - log_ratio) * batch.shares).sum()
+
+
+def clip_fraction(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: float) -> torch.Tensor:
+    """Return the share of rows whose probability ratio is further than `clip_param` from 1."""
+    distance = (torch.exp(log_prob - batch.log_probs) - 1.0).abs()
+    return ((distance > clip_param) * batch.shares).sum()
+
+
+def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) -> Derivatives:
+    """Return the derivatives of the total loss by what the policy says, without autograd.
+
+    With w a share, A an advantage, r = exp(log_prob - old log_prob) and c the bound:
+
+    - policy: L = -w min(r A, clip(r) A). Where the second term is the lesser one, r is outside the bounds and clip(r)
+      does not move; everywhere else dL/dlog_prob = -w A r.
+    - value: L = value_coef w/2 max((v - R)^2, (kept - R)^2). Where the second term is the greater one and v is outside
+      its bounds, kept does not move; everywhere else dL/dv = value_coef w (v - R), since inside them kept is v.
+    - entropy: L = -entropy_coef w H, so dL/dH = -entropy_coef w.
+    """
+    shares, advantages = batch.shares, batch.advantages
+    log_ratio = evaluated.log_prob - batch.log_probs
+    ratio = log_ratio.exp()
+    free = ratio * advantages
+    bounded = ratio.clamp(1.0 - options.clip_param, 1.0 + options.clip_param).mul_(advantages)
+    by_log_prob = (free <= bounded).to(free.dtype).mul_(free).mul_(shares).neg_()
+    error = evaluated.values - batch.returns
+    squared = error * error
+    by_value = error * shares
+    if options.value_clip is not None:
+        moved = evaluated.values - batch.values
+        bounded_error = moved.clamp(-options.value_clip, options.value_clip).add_(batch.values).sub_(batch.returns)
+        bounded_squared = bounded_error.square_()
+        stuck = (bounded_squared > squared).logical_and_(moved.abs_() > options.value_clip)
+        by_value.masked_fill_(stuck, 0.0)
+        squared = torch.maximum(squared, bounded_squared)
+    excess = ratio.sub_(1.0)
+    rows = torch.stack(
+        (
+            torch.minimum(free, bounded).neg_(),
+            squared.mul_(0.5),
+            evaluated.entropy,
+            excess - log_ratio,
+            (excess.abs() > options.clip_param).to(free.dtype),
+        )
+    )
+    return Derivatives(by_log_prob, shares * -options.entropy_coef, by_value.mul_(options.value_coef), rows @ shares)

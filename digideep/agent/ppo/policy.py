@@ -1,0 +1,128 @@
+"""The policy as actors hold it: frozen, numpy in and numpy out, with its normaliser inside."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from digideep.agent.policy import Policy
+from digideep.errors import NonFiniteError
+from digideep.model.mlp import ActorCriticMLP, FrozenMLP, Prediction
+from digideep.model.observations import as_tensor
+from digideep.spec import ArraySpec
+from digideep.types import ActorOutput
+from digideep.utility.statistics import Normalizer
+
+__all__ = ["FrozenPolicy", "PPOActor"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_NUMBER = ArraySpec(kind="box", shape=(), dtype="float32")
+
+
+class FrozenPolicy:
+    """A copy of a policy's weights that only predicts: in numpy for standard MLPs, in torch for any other module."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.heads = policy.heads
+        self.log_std = None if policy.log_std is None else policy.log_std.detach().cpu().numpy().copy()
+        network = policy.network
+        self.predict: Callable[..., Prediction]
+        if isinstance(network, ActorCriticMLP) and FrozenMLP.can_freeze(network):
+            self.predict = FrozenMLP(network)
+        else:
+            self.predict = _FrozenModule(policy)
+
+
+class PPOActor:
+    """Acts for any number of environments; gives `log_probs` and `values` with each action.
+
+    Args:
+        frozen: the weights.
+        normalizer: applied to every observation.
+        rng: drawn from where `act` is given no generators; it belongs to the agent and is part of its state.
+        name: of the agent, for errors.
+        policy_version: of the weights.
+    """
+
+    artifacts: Mapping[str, ArraySpec] = {"log_probs": _NUMBER, "values": _NUMBER}
+
+    def __init__(
+        self, frozen: FrozenPolicy, *, normalizer: Normalizer, rng: np.random.Generator, name: str, policy_version: int
+    ) -> None:
+        self._frozen = frozen
+        self._normalizer = normalizer
+        self._rng = rng
+        self._name = name
+        self.policy_version = policy_version
+        self.statistics_version = normalizer.version
+
+    def initial_state(self, num_envs: int) -> None:
+        """Return None: the policy has no hidden state."""
+        return
+
+    def act(
+        self,
+        observations: Mapping[str, Array],
+        hidden_state: Mapping[str, Array] | None = None,
+        masks: Array | None = None,
+        *,
+        deterministic: bool = False,
+        generators: Sequence[np.random.Generator] | None = None,
+    ) -> ActorOutput:
+        """Return raw actions for raw observations `[N, ...]`.
+
+        With `deterministic`, or with one generator an environment, the row of an environment has the same bits
+        whatever other rows there are.
+
+        Raises:
+            NonFiniteError: the network gave NaN or infinity.
+        """
+        rowwise = deterministic or generators is not None
+        prediction = self.predict(observations, rowwise=rowwise)
+        heads = self._frozen.heads
+        rows = len(prediction.values)
+        noise = None if deterministic else heads.noise(self._rng if generators is None else generators, rows)
+        drawn = heads.draw(prediction.outputs, self._frozen.log_std, noise)
+        return ActorOutput(drawn.actions, {"log_probs": drawn.log_probs, "values": prediction.values})
+
+    def predict(self, observations: Mapping[str, Array], *, rowwise: bool) -> Prediction:
+        """Return policy outputs and values for raw observations `[N, ...]`.
+
+        Raises:
+            NonFiniteError: the network gave NaN or infinity.
+        """
+        prediction = self._frozen.predict(self._normalizer.observations(observations), rowwise=rowwise)
+        # One bad number makes the sum bad; only then it is worth looking at each.
+        if not np.isfinite(prediction.outputs.sum() + prediction.values.sum()):
+            _refuse_nonfinite(prediction, name=self._name)
+        return prediction
+
+
+class _FrozenModule:
+    """A copy of any network, in evaluation mode; rows are independent as far as torch's matrix products are."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._network = copy.deepcopy(policy.network).eval().requires_grad_(False)
+        self._device = next(policy.parameters()).device
+
+    def __call__(self, observations: Mapping[str, Array], *, rowwise: bool) -> Prediction:
+        """Return policy outputs and values for normalised observations."""
+        inputs = {slot: as_tensor(array, self._device) for slot, array in observations.items()}
+        with torch.no_grad():
+            outputs, values = self._network(inputs)
+        return Prediction(outputs.cpu().numpy(), values.cpu().numpy())
+
+
+def _refuse_nonfinite(prediction: Prediction, *, name: str) -> None:
+    for what, array in (("policy outputs", prediction.outputs), ("values", prediction.values)):
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            raise NonFiniteError(
+                f"agents/{name}: expected finite {what}, found {array[tuple(bad[0])]} in row {bad[0][0]}; "
+                f"the weights have diverged or an observation is out of range"
+            )

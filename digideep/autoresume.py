@@ -1,0 +1,134 @@
+"""`--autoresume`: the same command again goes on with the same session."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from digideep.errors import SessionDoneError, UsageError, one_line
+from digideep.launch import Ended, launch
+from digideep.params.loading import LoadedParams, load_params
+from digideep.params.naming import autoresume_name, expand_session_name
+from digideep.pipeline import stdout, trust
+from digideep.pipeline.fsio import read_json
+from digideep.pipeline.layout import SessionPaths, is_volatile, session_root
+from digideep.pipeline.locks import SessionLock, is_done
+from digideep.pipeline.options import Mode, SessionOptions
+from digideep.pipeline.signals import StopRequest
+
+__all__ = ["autoresume"]
+
+logger = logging.getLogger(__name__)
+
+_LOCK_WAIT_S = 120.0
+_BATCH_SYSTEMS = {"SLURM_JOB_ID": "SLURM", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF"}
+
+
+def autoresume(options: SessionOptions, requests: StopRequest) -> Ended | None:
+    """Begin the session that this command stands for, or go on with it.
+
+    Returns:
+        How it ended; None where the session was done before.
+
+    Raises:
+        UsageError: sessions would lie where a requeued job does not find them, or the session that is there was made
+            with another control panel.
+        SessionLockedError: it was in use all the time.
+        TrustError: it needs code that could not be trusted at a requeue.
+        CheckpointError: every checkpoint is damaged.
+    """
+    loaded = load_params(options)
+    root = session_root(options.session_path)
+    _refuse_volatile(root)
+    trust.check_requeue(root, modules=trust.needed_modules(loaded.params), trust_session=options.trust_session)
+    name = autoresume_name(loaded)
+    if options.session_name is not None:
+        name = expand_session_name(options.session_name, loaded.cpanel)
+    wait_s = _LOCK_WAIT_S if options.lock_wait_s is None else options.lock_wait_s
+    options = dataclasses.replace(options, session_name=name, lock_wait_s=wait_s)
+    paths = SessionPaths(root / name)
+    if not os.path.lexists(paths.root) or not _is_founded(paths, wait_s=wait_s):
+        return launch(options, requests)
+    _compare_cpanel(paths, loaded)
+    changes = _new_changes(paths, loaded)
+    if is_done(paths.root) and not changes:
+        return _say_done(paths)
+    resumed = dataclasses.replace(
+        options,
+        mode=Mode.RESUME,
+        params=None,
+        cpanel={},
+        repeal=changes,
+        assignments=(),
+        session_name=None,
+        load_checkpoint=str(paths.root),
+    )
+    try:
+        return launch(resumed, requests)
+    except SessionDoneError:
+        return _say_done(paths)
+
+
+def _say_done(paths: SessionPaths) -> None:
+    stdout.say(f"session: {paths.root}")
+    stdout.say("autoresume: done")
+
+
+def _refuse_volatile(root: Path) -> None:
+    system = next((name for key, name in _BATCH_SYSTEMS.items() if os.environ.get(key)), None)
+    if system is not None and is_volatile(root):
+        raise UsageError(
+            f"--autoresume: expected sessions on a file system that outlives a {system} job, found {one_line(root)}; "
+            f"set DIGIDEEP_SESSIONS or --session-path"
+        )
+
+
+def _is_founded(paths: SessionPaths, *, wait_s: float) -> bool:
+    """Whether the directory holds a whole session; what a kill left of one that was being made is removed."""
+    with SessionLock(paths.root, wait_s=wait_s):
+        if paths.summary.exists():
+            return True
+        if paths.checkpoints.exists():
+            raise UsageError(
+                f"{one_line(paths.root)}: expected a session with its summary.json, found none; restore it"
+            )
+        logger.warning("%s was never finished being made: it is made again", paths.name)
+        shutil.rmtree(paths.root)
+        return False
+
+
+def _compare_cpanel(paths: SessionPaths, loaded: LoadedParams) -> None:
+    there = read_json(paths.cpanel)
+    if not isinstance(there, dict):
+        raise UsageError(f"{one_line(paths.cpanel)}: expected an object, found something else; restore the file")
+    differing = [key for key in sorted(there.keys() | loaded.cpanel.keys()) if _differs(key, there, loaded.cpanel)]
+    if differing:
+        shown = "; ".join(f"{key}: {_shown(there, key)} there, {_shown(loaded.cpanel, key)} given" for key in differing)
+        raise UsageError(
+            f"--autoresume: expected the control panel that {one_line(paths.root)} was made with, found {shown}; "
+            f"give the same, or another --session-name"
+        )
+
+
+def _differs(key: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    return _shown(first, key) != _shown(second, key)
+
+
+def _shown(cpanel: Mapping[str, Any], key: str) -> str:
+    return json.dumps(cpanel[key], sort_keys=True) if key in cpanel else "nothing"
+
+
+def _new_changes(paths: SessionPaths, loaded: LoadedParams) -> dict[str, Any]:
+    """Return the changes by path that this command gives and no earlier start of it has given."""
+    given_before = [
+        (entry.get("path"), entry.get("new")) for entry in read_json(paths.repeal) if isinstance(entry, dict)
+    ]
+    return {
+        entry["path"]: entry["new"] for entry in loaded.entries if (entry["path"], entry["new"]) not in given_before
+    }

@@ -1,0 +1,168 @@
+"""`--check-resume`: does a run that was interrupted end with the bits of one that never stopped?
+
+Two temporary sessions are trained by processes of their own: one for N epochs and, resumed, for N more, the other for
+2N epochs in one go. Then everything in their last checkpoints is compared, but for what the clock has touched.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from digideep.environment.config import EnvConfig
+from digideep.environment.examine import state_obstacle
+from digideep.errors import EXIT_PREEMPTED, DigideepError, NotReproducibleError, one_line
+from digideep.params.loading import LoadedParams, load_params
+from digideep.pipeline import stdout
+from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore
+from digideep.pipeline.manifest import CLOCKS
+from digideep.pipeline.options import SessionOptions
+from digideep.pipeline.signals import StopRequest
+from digideep.utility.imports import searching
+from digideep.utility.node import configure
+
+__all__ = ["check_resume", "first_difference"]
+
+_COMPARED = ("epoch", "cycle", "frame", "episode", "versions", "threads", "device", "components")
+
+
+def check_resume(options: SessionOptions, requests: StopRequest) -> int:
+    """Compare N + N epochs with 2N and return 0 where they end with the same bits.
+
+    Raises:
+        NotReproducibleError: they do not; names the first difference and both sessions, which are kept.
+        DigideepError: one of the runs failed.
+    """
+    epochs = options.check_resume or 1
+    loaded = load_params(options)
+    stdout.say("session: none (check)")
+    _check_state(loaded)
+    directory = Path(tempfile.mkdtemp(prefix="digideep-check-"))
+    interrupted, straight = directory / "interrupted", directory / "straight"
+    goal = {"/runner/n_epochs": 2 * epochs, "/runner/total_frames": 0, "/runner/stop_return": None}
+    budget = {"/runner/max_iter": epochs, "/runner/max_time": 0.0}
+    try:
+        fresh = _arguments(options, {**goal, **budget})
+        _train([*fresh, "--session-name", interrupted.name], directory, requests, expected=EXIT_PREEMPTED)
+        _train(["--load-checkpoint", str(interrupted), "--resume"], directory, requests, expected=0)
+        fresh = _arguments(options, {**goal, **budget, "/runner/max_iter": 0})
+        _train([*fresh, "--session-name", straight.name], directory, requests, expected=0)
+        difference = _compare(interrupted, straight)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    if difference:
+        raise NotReproducibleError(
+            f"--check-resume: expected {epochs} + {epochs} epochs to end with the bits of {2 * epochs}, found the first "
+            f"difference in {difference}; compare {interrupted} with {straight}"
+        )
+    shutil.rmtree(directory)
+    return 0
+
+
+def _check_state(loaded: LoadedParams) -> None:
+    with searching(after=loaded.search):
+        config = configure(loaded.params["env"], where="/env", expected=EnvConfig)
+        obstacle = state_obstacle(config, allowed=loaded.allowed)
+    if obstacle:
+        raise NotReproducibleError(f"--check-resume: expected an environment that gives its state, found {obstacle}")
+
+
+def _arguments(options: SessionOptions, changes: Mapping[str, Any]) -> list[str]:
+    """Return the command line that trains what `options` describe with further changes by path."""
+    assignments = [f"{key}={value}" for key, value in options.assignments if key not in changes]
+    arguments = ["--params", str(options.params), "--log-level", "error", "--no-monitor-cpu", "--no-monitor-gpu"]
+    if options.cpanel:
+        arguments += ["--cpanel", json.dumps(dict(options.cpanel))]
+    arguments += ["--repeal", json.dumps({**options.repeal, **changes})]
+    if options.device is not None:
+        arguments += ["--device", options.device]
+    return [*arguments, *(["--set", *assignments] if assignments else [])]
+
+
+def _train(arguments: list[str], directory: Path, requests: StopRequest, *, expected: int) -> None:
+    command = [sys.executable, "-m", "digideep.main", *arguments]
+    if "--params" in arguments:
+        command += ["--session-path", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while True:
+        try:
+            _, errors = process.communicate(timeout=0.2)
+            break
+        except subprocess.TimeoutExpired:
+            if requests.stop_signal is not None:
+                process.send_signal(signal.SIGTERM)
+    if requests.exit_code is not None:
+        raise _Stopped(requests.exit_code)
+    if process.returncode != expected:
+        last = errors.strip().splitlines()[-1:] or ["it said nothing"]
+        raise _Failed(process.returncode, f"--check-resume: {one_line(last[0])}")
+
+
+class _Failed(DigideepError):
+    """A run of the check failed; ends with its exit code."""
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code if 0 < exit_code < 128 else 1
+
+
+class _Stopped(DigideepError):
+    """A signal ended the check."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("--check-resume: expected to finish, found a signal that ended it; run it again")
+        self.exit_code = exit_code
+
+
+def _compare(first: Path, second: Path) -> str:
+    """Return where the last checkpoints of two sessions differ first, an empty string where they do not."""
+    one, other = (_last(session) for session in (first, second))
+    for key in _COMPARED:
+        if one.manifest[key] != other.manifest[key]:
+            return f"{key} of the manifest: {one_line(one.manifest[key])} and {one_line(other.manifest[key])}"
+    for name in sorted(one.components.keys() | other.components.keys()):
+        if name != CLOCKS:
+            difference = first_difference(one.components.get(name), other.components.get(name), path=name)
+            if difference:
+                return difference
+    return ""
+
+
+def _last(session: Path) -> Checkpoint:
+    return CheckpointStore(session / "checkpoints", session_id="", run_id="check").load()
+
+
+def first_difference(one: Any, other: Any, *, path: str = "") -> str:
+    """Return the path of the first leaf in which two state trees differ in type or bits; empty where they are equal."""
+    return next(_differences(one, other, path), "")
+
+
+def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
+    if type(one) is not type(other):
+        yield f"{path} ({type(one).__name__} and {type(other).__name__})"
+    elif isinstance(one, dict):
+        for key in [*one, *(key for key in other if key not in one)]:
+            if key not in one or key not in other:
+                yield f"{path}/{key} (only in one of them)"
+            else:
+                yield from _differences(one[key], other[key], f"{path}/{key}")
+    elif isinstance(one, list | tuple):
+        if len(one) != len(other):
+            yield f"{path} ({len(one)} and {len(other)} elements)"
+        for index, (left, right) in enumerate(zip(one, other, strict=False)):
+            yield from _differences(left, right, f"{path}/{index}")
+    elif isinstance(one, np.ndarray):
+        if one.dtype != other.dtype or one.shape != other.shape or one.tobytes() != other.tobytes():
+            yield path
+    elif one != other and not (one != one and other != other):
+        yield f"{path} ({one_line(one, limit=40)} and {one_line(other, limit=40)})"

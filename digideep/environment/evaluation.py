@@ -1,0 +1,147 @@
+"""Evaluation: exactly n episodes, each with its own seed, the same whatever environments and workers play them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from digideep.environment.finite import first_bad, not_finite
+from digideep.environment.playing import ActionGuard
+from digideep.environment.vec.base import FinishedEpisode, VecEnv
+from digideep.environment.vec.slab import RESET, RUN, SKIP, Slab
+from digideep.errors import UsageError
+from digideep.types import Actor, Episode
+from digideep.utility.seeding import derive, generator
+
+__all__ = ["Evaluation", "Played"]
+
+
+class Played(NamedTuple):
+    """Episodes in order, and the worker that played each."""
+
+    episodes: list[Episode]
+    workers: list[int]
+
+
+class _Seat:
+    """What one environment is playing: the number of the episode, its generator and the policy's hidden state."""
+
+    def __init__(self, episode: int, rng: np.random.Generator, hidden: Mapping[str, Any] | None) -> None:
+        self.episode = episode
+        self.rng = rng
+        self.hidden = hidden
+
+
+class Evaluation:
+    """One evaluation in environments whose slab has a single step.
+
+    The policy decides for one environment at a time: a row of a batch has other last bits than the row alone, and the
+    result must not depend on how many environments there are.
+    """
+
+    def __init__(
+        self,
+        vec: VecEnv,
+        slab: Slab,
+        *,
+        actor: Actor,
+        name: str,
+        seed: int,
+        label: str,
+        deterministic: bool,
+        on_frame: Callable[[int, Any], None] | None = None,
+    ) -> None:
+        self._vec = vec
+        self._slab = slab
+        self._actor = actor
+        self._guard = ActionGuard(slab, name=name)
+        self._seed = seed
+        self._label = label
+        self._deterministic = deterministic
+        self._on_frame = on_frame
+        self._seats: dict[int, _Seat] = {}
+        self._taken: dict[int, list[int]] = {env: [] for env in range(vec.num_envs)}
+
+    def play(self, first: int, count: int) -> Played:
+        """Play episodes `first` to `first + count`.
+
+        Raises:
+            EnvironmentFailure, NonFiniteError: as in training.
+        """
+        if count < 1:
+            raise UsageError(f"evaluation: expected at least 1 episode, found {count}")
+        waiting = iter(range(first, first + count))
+        self._vec.collect()  # what an evaluation that failed has left behind
+        self._slab.modes.fill(SKIP)
+        for env in range(self._vec.num_envs):
+            self._take(env, next(waiting, None))
+        fresh = set(self._seats)
+        while self._seats:
+            self._act(fresh)
+            self._vec.step(0)
+            self._check()
+            for env in fresh:
+                self._slab.modes[env] = RUN
+            self._show()
+            for array in self._slab.observations.values():
+                array[0] = array[1]
+            self._slab.masks[0] = self._slab.masks[1]
+            fresh = {env for env in self._seats if self._slab.over[env]}
+            for env in sorted(fresh):
+                self._take(env, next(waiting, None))
+            fresh &= set(self._seats)
+        return self._result(first, self._vec.collect())
+
+    def _take(self, env: int, episode: int | None) -> None:
+        """Give an environment its next episode, or leave it alone from now on."""
+        if episode is None:
+            self._seats.pop(env, None)
+            self._slab.modes[env] = SKIP
+            return
+        rng = generator(self._seed, f"{self._label}-actions", episode)
+        self._seats[env] = _Seat(episode, rng, self._actor.initial_state(1))
+        self._taken[env].append(episode)
+        self._slab.next_seeds[env] = derive(self._seed, self._label, episode)
+        self._slab.modes[env] = RESET
+
+    def _act(self, fresh: set[int]) -> None:
+        """Decide for every environment that is inside an episode; `fresh` ones reset and need no action."""
+        for env, seat in self._seats.items():
+            if env in fresh:
+                continue
+            output = self._actor.act(
+                {slot: array[0, env : env + 1] for slot, array in self._slab.observations.items()},
+                seat.hidden,
+                self._slab.masks[0, env : env + 1],
+                deterministic=self._deterministic,
+                generators=[seat.rng],
+            )
+            for slot, array in self._slab.actions.items():
+                array[0, env] = output.actions[slot][0]
+            seat.hidden = output.hidden_state
+        self._guard.check(0)
+
+    def _check(self) -> None:
+        bad = first_bad(self._slab, rows=1)
+        if bad is not None:
+            length = int(self._vec.tick - self._slab.born[bad.env]) - 1
+            raise not_finite(bad, self._slab, worker=self._vec.worker_of(bad.env), length=length)
+
+    def _show(self) -> None:
+        if self._on_frame is not None:
+            for env, seat in self._seats.items():
+                self._on_frame(seat.episode, self._vec.render(env))
+
+    def _result(self, first: int, finished: list[FinishedEpisode]) -> Played:
+        """Return the episodes in order; the n-th one that an environment ended is the n-th that it took."""
+        played: dict[int, tuple[Episode, int]] = {}
+        taken = {env: iter(numbers) for env, numbers in self._taken.items()}
+        for done in finished:
+            k = next(taken[done.env])
+            # Which environment played it is chance, so it is not told: all evaluations with one seed are equal.
+            episode = Episode(0, k, done.return_, done.length, done.seed, done.metrics)
+            played[k] = (episode, self._vec.worker_of(done.env))
+        ordered = [played[k] for k in sorted(played)]
+        return Played([episode for episode, _ in ordered], [worker for _, worker in ordered])

@@ -1,0 +1,158 @@
+"""The actor's side of a chunk: what it decides, written beside what the environments gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from digideep.environment.vec.slab import Slab
+from digideep.errors import NonFiniteError, ShapeError, UsageError
+from digideep.spec import ArraySpec
+from digideep.types import Actor, ActorOutput
+
+__all__ = ["ActionGuard", "ActorSlab", "only_actor"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def only_actor(actors: Mapping[str, Actor]) -> tuple[str, Actor]:
+    """Return name and actor of the one agent that plays.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    if len(actors) != 1:
+        raise UsageError(f"agents: expected one that acts in each environment, found {len(actors)}: {sorted(actors)}")
+    return next(iter(actors.items()))
+
+
+class ActorSlab:
+    """Actions, artifacts and hidden states of one agent, `[T+1, N, ...]`, rows prebuilt.
+
+    The actions are the slab's own, since the environments read them there; `guard` checks a row of them.
+    """
+
+    def __init__(self, slab: Slab, *, name: str, actor: Actor) -> None:
+        self.name = name
+        self.artifacts = dict(actor.artifacts)
+        rows = (slab.n_steps + 1, slab.num_envs)
+        self._arrays = {k: np.zeros((*rows, *s.shape), s.dtype) for k, s in self.artifacts.items()}
+        initial = actor.initial_state(slab.num_envs)
+        self.hidden = (
+            None
+            if initial is None
+            else {k: np.zeros((slab.n_steps + 1, *np.shape(value)), value.dtype) for k, value in initial.items()}
+        )
+        if self.hidden is not None and initial is not None:
+            for key, value in initial.items():
+                self.hidden[key][-1] = value
+        self.guard = ActionGuard(slab, name=name)
+        self._specs = slab.spec.actions
+        self._num_envs = slab.num_envs
+        steps = range(slab.n_steps + 1)
+        self._actions = [[(slot, array[t]) for slot, array in slab.actions.items()] for t in steps]
+        self._rows = [[(key, array[t]) for key, array in self._arrays.items()] for t in steps]
+        self._hidden = [{key: array[t] for key, array in (self.hidden or {}).items()} for t in steps]
+
+    def keys(self, slab: Slab) -> dict[str, Array]:
+        """Return all arrays by the keys of a chunk."""
+        base = f"/agents/{self.name}"
+        arrays = {f"{base}/actions/{slot}" if slot else f"{base}/actions": a for slot, a in slab.actions.items()}
+        arrays |= {f"{base}/artifacts/{key}": array for key, array in self._arrays.items()}
+        return arrays | {f"{base}/hidden_state/{key}": array for key, array in (self.hidden or {}).items()}
+
+    def hidden_row(self, t: int) -> Mapping[str, Array] | None:
+        """Return the hidden state before acting at `t`; None where the policy has none."""
+        return self._hidden[t] if self.hidden is not None else None
+
+    def carry(self) -> None:
+        """Begin the next chunk with the hidden state at the end of the last."""
+        for array in (self.hidden or {}).values():
+            array[0] = array[-1]
+
+    def store(self, output: ActorOutput, t: int) -> None:
+        """Write what the actor decided into row `t`, and its next hidden state into row `t+1`."""
+        for slot, row in self._actions[t]:
+            row[...] = output.actions[slot]
+        for key, row in self._rows[t]:
+            row[...] = output.artifacts[key]
+        if self.hidden is not None and output.hidden_state is not None:
+            for key, row in self._hidden[t + 1].items():
+                row[...] = output.hidden_state[key]
+
+    def check(self, output: ActorOutput) -> None:
+        """Check what an actor decided against what it declared; once a chunk, since shapes do not change within one.
+
+        Raises:
+            ShapeError: a key is missing, or an array has another shape.
+        """
+        where = f"agent {self.name!r}"
+        _check_shapes(output.actions, self._specs, f"{where}: actions", self._num_envs)
+        _check_shapes(output.artifacts, self.artifacts, f"{where}: artifacts", self._num_envs)
+        if self.hidden is not None and output.hidden_state is None:
+            raise ShapeError(f"{where}: expected a hidden state, found None")
+
+
+def _check_shapes(found: Mapping[str, Array], specs: Mapping[str, ArraySpec], where: str, num_envs: int) -> None:
+    for key, spec in specs.items():
+        if key not in found:
+            raise ShapeError(f"{where}: expected the key {key!r}, found {sorted(found)}")
+        expected = (num_envs, *spec.shape)
+        if np.asarray(found[key]).dtype.kind == "f" and np.dtype(spec.dtype).kind != "f":
+            raise ShapeError(f"{where}[{key!r}]: expected dtype {spec.dtype}, found {np.asarray(found[key]).dtype}")
+        if np.shape(found[key]) != expected:
+            raise ShapeError(f"{where}[{key!r}]: expected shape {expected}, found {np.shape(found[key])}")
+
+
+class ActionGuard:
+    """Looks at a row of actions before it reaches the environments, for NaN and for choices that do not exist.
+
+    Integers are seen as unsigned ones, where a negative one is greater than every limit: one comparison instead of two.
+    """
+
+    def __init__(self, slab: Slab, *, name: str) -> None:
+        self._name = name
+        self._specs = slab.spec.actions
+        self._rows = [
+            [(slot, *_seen(array[t], self._specs[slot])) for slot, array in slab.actions.items()]
+            for t in range(slab.n_steps + 1)
+        ]
+
+    def check(self, t: int) -> None:
+        """Check row `t`.
+
+        Raises:
+            NonFiniteError: the message names agent, key, environment, index and value.
+        """
+        for slot, row, limit in self._rows[t]:
+            if limit is None:
+                if np.logical_and.reduce(np.isfinite(row), axis=None):
+                    continue
+            elif isinstance(limit, int):
+                if np.maximum.reduce(row, axis=None) < limit:
+                    continue
+            elif (row < limit).all():
+                continue
+            self._refuse(slot, row, limit)
+
+    def _refuse(self, slot: str, row: Array, limit: Any) -> NoReturn:
+        is_bad = ~np.isfinite(row) if limit is None else row >= np.asarray(limit)
+        env, *index = (int(i) for i in np.argwhere(is_bad)[0])
+        signed = row if limit is None else row.view(self._specs[slot].dtype)
+        expected = "a finite number" if limit is None else f"one of 0 to {int(np.max(limit)) - 1}"
+        key = f"/agents/{self._name}/actions/{slot}" if slot else f"/agents/{self._name}/actions"
+        raise NonFiniteError(
+            f"agent {self._name!r}: expected {expected} in {key} of environment {env}, "
+            f"found {signed[(env, *index)]} (first bad index {tuple(index)}); nothing was done with it"
+        )
+
+
+def _seen(row: Array, spec: ArraySpec) -> tuple[Array, Any]:
+    """Return a row as it is looked at, and what its elements must lie below; None for those that must be finite."""
+    if spec.kind == "box":
+        return row, None
+    if spec.kind == "multi_discrete":
+        return row.view(f"u{row.dtype.itemsize}"), np.asarray(spec.n, f"u{row.dtype.itemsize}").reshape(spec.shape)
+    return row.view(f"u{row.dtype.itemsize}"), 2 if spec.kind == "multi_binary" else spec.n[0]

@@ -1,0 +1,138 @@
+"""Attributes of environments as plain data, and back: exact types only, everything else is refused with its path."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.wrappers.utils import RunningMeanStd
+
+from digideep.errors import CheckpointError, DigideepError
+from digideep.utility.seeding import generator_state, set_generator_state
+
+__all__ = ["NotPlainError", "pack", "unpack"]
+
+_TAGS = ("~deque", "~generator", "~legacy", "~python", "~moments", "~chars", "~text")
+
+
+class NotPlainError(DigideepError):
+    """A value cannot be saved to the same bits; the message gives its path."""
+
+
+def pack(value: Any, *, path: str) -> Any:
+    """Return `value` as plain data that later changes do not touch.
+
+    Beside None, numbers, strings, bytes, arrays, lists, tuples and dictionaries it takes queues, random generators of
+    numpy and python, and Gymnasium's running moments.
+
+    Raises:
+        NotPlainError: something else is in it, a subclass of these included, since it would come back as another type.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str, bytes):
+        return value
+    if kind is np.ndarray:
+        return _pack_array(value, path=path)
+    if kind is np.str_:
+        return {"~text": str(value)}
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        return value
+    if kind in (list, tuple):
+        return kind(pack(element, path=f"{path}/{i}") for i, element in enumerate(value))
+    if kind is dict:
+        if any(tag in value for tag in _TAGS):
+            raise NotPlainError(f"{path}: the keys {', '.join(_TAGS)} are taken")
+        return {_key(key, path=path): pack(element, path=f"{path}/{key}") for key, element in value.items()}
+    return _pack_object(value, path=path)
+
+
+def unpack(value: Any, *, into: Any = None) -> Any:
+    """Return what `pack` was given; a generator comes back inside `into`, where that is one of its kind."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list | tuple):
+        return type(value)(unpack(element) for element in value)
+    if not isinstance(value, Mapping):
+        return value
+    if len(value) == 1:
+        tag, content = next(iter(value.items()))
+        if tag in _TAGS:
+            return _unpack_object(str(tag), content, into=into)
+    inner = into if isinstance(into, dict) else {}
+    return {key: unpack(element, into=inner.get(key)) for key, element in value.items()}
+
+
+def _key(key: Any, *, path: str) -> Any:
+    plain = type(key) in (str, int, float, bool, bytes) or (
+        type(key) is tuple and all(type(part) in (str, int, float, bool) for part in key)
+    )
+    if not plain:
+        raise NotPlainError(f"{path}: a key is a {type(key).__name__}, which is not plain data")
+    return key
+
+
+def _pack_array(value: np.ndarray[Any, Any], *, path: str) -> Any:
+    if value.dtype.kind in "biuf" and value.dtype.itemsize <= 8 and value.dtype.isnative:
+        return value.copy()
+    if value.dtype.kind in "SU":
+        return {"~chars": (value.dtype.str, value.shape, value.tobytes())}
+    raise NotPlainError(f"{path}: an array of {value.dtype} is not plain data")
+
+
+def _pack_object(value: Any, *, path: str) -> Any:
+    kind = type(value)
+    if kind is deque:
+        return {"~deque": (value.maxlen, [pack(element, path=f"{path}/{i}") for i, element in enumerate(value)])}
+    if kind is np.random.Generator:
+        return {"~generator": generator_state(value)}
+    if kind is np.random.RandomState:
+        name, words, *rest = value.get_state()
+        return {"~legacy": (str(name), np.array(words), *(part for part in rest))}
+    if kind is random.Random:
+        return {"~python": value.getstate()}
+    if kind is RunningMeanStd:
+        return {"~moments": [pack(part, path=path) for part in (value.mean, value.var, value.count)]}
+    raise NotPlainError(f"{path}: a {kind.__module__}.{kind.__qualname__} is not plain data")
+
+
+def _unpack_object(tag: str, content: Any, *, into: Any) -> Any:
+    if tag == "~text":
+        return np.str_(content)
+    if tag == "~chars":
+        dtype, shape, data = content
+        return np.frombuffer(data, dtype=dtype).reshape(shape).copy()
+    if tag == "~deque":
+        return deque((unpack(element) for element in content[1]), maxlen=content[0])
+    if tag == "~moments":
+        moments = RunningMeanStd()  # type: ignore[no-untyped-call]
+        moments.mean, moments.var, moments.count = (unpack(part) for part in content)
+        return moments
+    return _unpack_generator(tag, content, into=into)
+
+
+def _unpack_generator(tag: str, content: Any, *, into: Any) -> Any:
+    if tag == "~legacy":
+        legacy = into if type(into) is np.random.RandomState else np.random.RandomState()
+        legacy.set_state(tuple(content))
+        return legacy
+    if tag == "~python":
+        python = into if type(into) is random.Random else random.Random()
+        python.setstate(tuple(content))
+        return python
+    rng = into if type(into) is np.random.Generator else np.random.Generator(_bit_generator(content))
+    set_generator_state(rng, content)
+    return rng
+
+
+def _bit_generator(state: Mapping[str, Any]) -> np.random.BitGenerator:
+    known: dict[str, type[np.random.BitGenerator]] = {
+        kind.__name__: kind
+        for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+    }
+    name = str(state.get("bit_generator"))
+    if name not in known:
+        raise CheckpointError(f"environment state: expected one of numpy's bit generators, found {name!r}")
+    return known[name]()

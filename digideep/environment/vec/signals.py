@@ -1,0 +1,71 @@
+"""How a worker and its parent wake each other: words in shared memory first, a message only for one that sleeps.
+
+A word costs a microsecond, a message forty. Each side looks at the other's word for a short while and then sleeps on
+the socket; before it sleeps it says so in a word, and whoever changes something looks at that word and sends a
+message.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from time import perf_counter_ns
+
+import numpy as np
+
+__all__ = [
+    "ANSWERED",
+    "ASKED",
+    "FAILED",
+    "PARENT_SLEEPS",
+    "POSITION",
+    "ROW",
+    "SLEEP_MS",
+    "UNREAD",
+    "WORKER_SLEEPS",
+    "fence",
+    "spin",
+    "spin_ns",
+    "words",
+]
+
+ASKED = 0  # number of the newest step that was asked for
+ROW = 1  # of that step
+ANSWERED = 8  # number of the newest step that is done; words of the worker lie in a cache line of their own
+FAILED = 9  # number of the step that raised; the message has the error
+POSITION = 10  # which of its environments the worker is stepping
+UNREAD = 11  # episodes that have ended and were not collected
+WORKER_SLEEPS = 12
+PARENT_SLEEPS = 2
+
+SLEEP_MS = 20  # the longest sleep: bounds what a wake-up lost between two processors can cost
+
+_lock = threading.Lock()
+
+
+def fence() -> None:
+    """Make what this thread has written visible before it reads on: taking a lock is a memory barrier."""
+    with _lock:
+        pass
+
+
+def words(signals: np.ndarray, worker: int) -> memoryview:
+    """Return the words of one worker; a memoryview is read and written faster than an array."""
+    return memoryview(signals[worker]).cast("B").cast("q")
+
+
+def spin(view: memoryview, word: int, value: int, *, for_ns: int) -> bool:
+    """Wait until a word has reached `value`, giving way to others; False when the time is up."""
+    if view[word] >= value:
+        return True
+    end = perf_counter_ns() + for_ns
+    while perf_counter_ns() < end:
+        if view[word] >= value:
+            return True
+        os.sched_yield()
+    return view[word] >= value
+
+
+def spin_ns(num_workers: int, *, cores: int) -> int:
+    """Return how long it is worth looking at a word: hardly where there are more processes than cores."""
+    return 200_000 if num_workers < cores else 50_000

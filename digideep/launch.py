@@ -1,0 +1,171 @@
+"""From options to a run: which parameters, which code, which session, and what is done in it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import digideep
+from digideep.errors import EnvironmentFailure, UsageError
+from digideep.params.loading import LoadedParams, load_params
+from digideep.params.naming import expand_session_name
+from digideep.params.session_params import load_session_params
+from digideep.pipeline import relaunch, trust
+from digideep.pipeline.experiment import Experiment
+from digideep.pipeline.inventory import effective_params
+from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
+from digideep.pipeline.options import Mode, SessionOptions
+from digideep.pipeline.session import Session
+from digideep.pipeline.signals import StopRequest
+from digideep.utility.device import prepare_process, require_device
+from digideep.utility.imports import resolve, searching
+from digideep.utility.node import configure
+
+if TYPE_CHECKING:
+    from digideep.pipeline.runner import Outcome, Runner
+
+__all__ = ["Ended", "launch"]
+
+logger = logging.getLogger(__name__)
+
+_PACKAGE = Path(digideep.__file__).parent
+
+
+class Ended(NamedTuple):
+    """How a session was left."""
+
+    exit_code: int
+    session: Session
+
+
+def launch(options: SessionOptions, requests: StopRequest) -> Ended:
+    """Do what `options` say, from the parameters to the last line.
+
+    Raises:
+        DigideepError: what the user, the machine or an environment did wrong; its class says the exit code.
+    """
+    prepare_process()
+    if options.device is not None:
+        require_device(options.device)
+    if options.load_checkpoint is None:
+        return _fresh(options, requests)
+    return _loaded(options, requests)
+
+
+def _fresh(options: SessionOptions, requests: StopRequest) -> Ended:
+    loaded = load_params(options)
+    if options.session_name is not None:
+        options = dataclasses.replace(options, session_name=expand_session_name(options.session_name, loaded.cpanel))
+    with searching(after=loaded.search):
+        _check_environment(loaded)
+        session = Session(_PACKAGE, options, requests=requests)
+        session.take(
+            Experiment(
+                preset=loaded.preset,
+                cpanel=loaded.cpanel,
+                base=loaded.base,
+                params=loaded.params,
+                changes=loaded.entries,
+                allowed=loaded.allowed,
+                modules=loaded.modules,
+                files=loaded.files,
+            )
+        )
+        return _run(session)
+
+
+def _check_environment(loaded: LoadedParams) -> None:
+    """Make one environment, so that a wrong id or space is told before anything is on disk or heavy is imported.
+
+    An environment that fails by itself is no wrong input: it fails again in the session, which then stays.
+    """
+    from digideep.environment.config import EnvConfig
+    from digideep.environment.make import describe_env
+
+    config = configure(loaded.params["env"], where="/env", expected=EnvConfig)
+    with contextlib.suppress(EnvironmentFailure):
+        spec = describe_env(config, allowed=loaded.allowed)
+        for name, node in loaded.params["agents"].items():
+            agent = configure(node, where=f"/agents/{name}", allowed=loaded.allowed)
+            if hasattr(agent, "check_spaces"):
+                agent.check_spaces(spec)
+
+
+def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
+    paths, _ = resolve_checkpoint(options.load_checkpoint or "")
+    trusted = trust.assess(paths, trust_session=options.trust_session, params=effective_params(paths))
+    decision = _decide_code(paths, trusted, options=options, requests=requests)
+    loaded = load_session_params(paths, options, trusted=trusted)
+    experiment = Experiment(
+        preset=loaded.preset,
+        cpanel=loaded.cpanel,
+        base=loaded.params,
+        params=loaded.params,
+        changes=loaded.entries,
+        allowed=trusted.allowed,
+        exactness="exact" if decision.exact else "none (code)",
+        replaces_code=decision.action == "installed",
+        notice=decision.line,
+    )
+    modules = (paths.modules,) if trusted.code else ()
+    with searching(after=modules, bytecode=False):
+        session = Session(_PACKAGE, options, requests=requests)
+        session.take(experiment)
+        return _run(session)
+
+
+def _decide_code(
+    paths: SessionPaths, trusted: trust.Trust, *, options: SessionOptions, requests: StopRequest
+) -> relaunch.Decision:
+    """Return whose code runs here; where that is the session's own and another one, this process becomes it."""
+    if options.from_python:
+        command = f"python -m digideep.main --load-checkpoint {paths.root} --{options.mode.value}"
+        return relaunch.decide_in_python(paths, code=options.code, command=command)
+    decision = relaunch.decide(paths, trusted, code=options.code)
+    if decision.action == "session":
+        received: Sequence[int] = requests.received()
+        relaunch.relaunch(paths, options.command_line, received=received)
+    return decision
+
+
+def _run(session: Session) -> Ended:
+    from digideep.pipeline.runner import Runner
+
+    experiment = session.experiment
+    assert experiment is not None
+    node = experiment.params["runner"]
+    runner_class = resolve(
+        type(configure(node, where="/runner", allowed=experiment.allowed)).builds,
+        where="/runner/type",
+        allowed=experiment.allowed,
+    )
+    if not (isinstance(runner_class, type) and issubclass(runner_class, Runner)):
+        raise UsageError(f"/runner/type: expected a configuration that builds a Runner, found {node['type']!r}")
+    with session:
+        if session.options.mode is Mode.CREATE:
+            return Ended(0, session)
+        with session.reporting():
+            runner = runner_class(experiment.params, experiment.allowed)
+            with contextlib.closing(runner):
+                runner.start(session)
+                outcome = _act(runner, session)
+            session.finish(outcome.exit_code, outcome.reason)
+    return Ended(outcome.exit_code, session)
+
+
+def _act(runner: Runner, session: Session) -> Outcome:
+    """Train, play, or do what a subclass calls custom."""
+    from digideep.pipeline.runner import Outcome
+
+    mode = session.options.mode
+    if mode in (Mode.TRAIN, Mode.RESUME):
+        return runner.train()
+    if mode is Mode.PLAY:
+        runner.enjoy()
+    else:
+        runner.custom()
+    return runner.stopped() or Outcome(0, mode.value)

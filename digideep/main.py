@@ -1,0 +1,125 @@
+"""The program: `python -m digideep.main`, the console script `digideep`, and `run` for Python.
+
+The signal handlers stand before anything else is imported: from its first lines on a run can be asked to stop.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from digideep.pipeline.signals import StopRequest
+
+if TYPE_CHECKING:
+    from digideep.pipeline.cli import Request
+    from digideep.pipeline.session import Session
+
+__all__ = ["console", "main", "run"]
+
+
+def console() -> None:
+    """Run the program and exit; the entry point of the console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the program with the arguments `argv` and return its exit code; errors are one line on stderr."""
+    requests = StopRequest()
+    requests.install()
+    try:
+        return _main(argv, requests)
+    finally:
+        requests.restore()
+
+
+def _main(argv: Sequence[str], requests: StopRequest) -> int:
+    from digideep.errors import DigideepError, one_line
+    from digideep.pipeline.cli import parse
+
+    try:
+        return _answer(parse(argv), requests)
+    except DigideepError as error:
+        _complain(f"digideep: error: {one_line(error)}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        return _our_fault(error)
+
+
+def _answer(request: Request, requests: StopRequest) -> int:
+    from digideep.pipeline.cli import Description, Listing, Notice
+
+    if isinstance(request, Notice):
+        return _print(request.text)
+    if isinstance(request, Listing):
+        from digideep.params.describe import list_presets
+
+        return _print(list_presets(as_json=request.as_json))
+    if isinstance(request, Description):
+        from digideep.params.describe import describe
+
+        return _print(describe(request.options, as_json=request.as_json))
+    if request.check_resume is not None:
+        from digideep.check_resume import check_resume
+
+        return check_resume(request, requests)
+    if request.autoresume:
+        from digideep.autoresume import autoresume
+
+        ended = autoresume(request, requests)
+        return 0 if ended is None else ended.exit_code
+    from digideep.launch import launch
+
+    return launch(request, requests).exit_code
+
+
+def _print(text: str) -> int:
+    from digideep.pipeline.stdout import show
+
+    show(text.rstrip("\n"))
+    return 0
+
+
+def _complain(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def _our_fault(error: Exception) -> int:
+    """Say that this is a fault of ours; once a session is open, its report.log has the traceback instead."""
+    import traceback
+
+    _complain("".join(traceback.format_exception(error)).rstrip())
+    _complain(f"digideep: error: {type(error).__name__}: expected no fault of digideep itself; please report it")
+    return 1
+
+
+def run(params: str | None = None, cpanel: Mapping[str, Any] | None = None, **options: Any) -> Session:
+    """Do from Python what the command line does, and return the session.
+
+    Args:
+        params: as --params.
+        cpanel: knobs to change.
+        options: the long options by name, dashes as underscores: `session_path`, `load_checkpoint`, `resume=True`.
+            `repeal` and `set` are mappings. argv is never read, nothing is printed on standard output.
+
+    Raises:
+        DigideepError: what the command line would exit with; the error's `exit_code` says as what.
+    """
+    from digideep.launch import launch
+    from digideep.pipeline.cli import from_keywords
+
+    requests = StopRequest()
+    requests.install()
+    try:
+        return launch(from_keywords(params, cpanel, **options), requests).session
+    finally:
+        requests.restore()
+
+
+if __name__ == "__main__":
+    console()

@@ -1,0 +1,66 @@
+"""The contract of memories: chunks go in, windows of real transitions come out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from digideep.errors import ConfigError
+from digideep.types import Batch, Chunk, SampleSpec, StateDict
+
+__all__ = ["MASK_KEY", "Memory"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+MASK_KEY = "/masks"
+
+
+class Memory(ABC):
+    """Keeps chunks by reference or by copy; knows shapes and one key, that of the masks.
+
+    A transition `t` is real if and only if `masks[t+1] == 1`. Windows begin with a real transition and have
+    `max(n_step, sequence) + 1` rows of raw values. Rows that hold no real transition have weight 0; a window that
+    reaches the newest row ends there as at an unreal one. Targets are made by the agent.
+    """
+
+    mask_key: str = MASK_KEY
+
+    @abstractmethod
+    def store(self, chunk: Chunk) -> None:
+        """Take in a chunk.
+
+        Raises:
+            ShapeError: its arrays do not agree on `[N, T+1, ...]`, or it has no masks.
+        """
+
+    @abstractmethod
+    def last_chunk(self) -> Chunk:
+        """Return the newest chunk."""
+
+    @abstractmethod
+    def sample(self, spec: SampleSpec, rng: np.random.Generator, out: Batch | None = None) -> Batch:
+        """Return `spec.batch_size` windows, drawn with replacement.
+
+        Returns:
+            Every key of the chunk as `[B, W, ...]` with `W = max(n_step, sequence) + 1`; `/indices` `[B]` and
+            `/generations` `[B]`, which `update_priorities` takes back; `/weights` `[B, W]`, 0.0 where a row holds no
+            real transition. With `out` its arrays are written into and it is returned.
+        """
+
+    def update_priorities(self, indices: Array, values: Array, generation: Array) -> None:
+        """Set the priorities of sampled windows; those that were overwritten since are left out.
+
+        Raises:
+            ConfigError: this memory draws uniformly.
+        """
+        raise ConfigError(f"{type(self).__name__}: expected a memory with priorities, found one that draws uniformly")
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """Return arrays and cursor together, so that they cannot disagree."""
+
+    @abstractmethod
+    def load_state_dict(self, state: StateDict) -> None:
+        """Take over what `state_dict` returned."""

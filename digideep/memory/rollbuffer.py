@@ -1,0 +1,115 @@
+"""The memory of on-policy methods: the newest chunk, by reference."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from digideep.errors import DigideepError, ShapeError
+from digideep.memory.base import Memory
+from digideep.memory.config import RollBufferConfig
+from digideep.types import Batch, Chunk, SampleSpec, StateDict
+
+__all__ = ["RollBuffer"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class RollBuffer(Memory):
+    """Holds the newest chunk, a view of the explorer's slab; storing moves a reference and copies nothing.
+
+    Args:
+        config: nothing to set.
+        name: what error messages call this memory.
+    """
+
+    def __init__(self, config: RollBufferConfig, *, name: str) -> None:
+        self._config = config
+        self._name = name
+        self._chunk: Chunk | None = None
+        self._starts: Array | None = None
+        self._generation = 0
+
+    def store(self, chunk: Chunk) -> None:
+        """Take in a chunk, in place of the one before."""
+        masks = chunk.arrays.get(self.mask_key)
+        if masks is None:
+            raise ShapeError(f"memory {self._name!r}: expected the key {self.mask_key!r}, found {sorted(chunk.arrays)}")
+        if masks.ndim != 2 or masks.shape[1] < 2:
+            raise ShapeError(
+                f"memory {self._name!r}: key {self.mask_key!r} has shape {masks.shape}, "
+                f"expected (num_envs, n_steps + 1)"
+            )
+        for key, array in chunk.arrays.items():
+            if array.shape[:2] != masks.shape:
+                raise ShapeError(
+                    f"memory {self._name!r}: key {key!r} has shape {array.shape}, "
+                    f"expected ({masks.shape[0]}, {masks.shape[1]}, ...) = (num_envs, n_steps + 1, ...)"
+                )
+        self._chunk = chunk
+        self._starts = None  # found when somebody samples: most on-policy agents never do
+        self._generation += 1
+
+    def last_chunk(self) -> Chunk:
+        """Return the newest chunk.
+
+        Raises:
+            DigideepError: nothing was stored since this memory was made or loaded.
+        """
+        if self._chunk is None:
+            raise DigideepError(f"memory {self._name!r}: expected a chunk, found none; store one first")
+        return self._chunk
+
+    def sample(self, spec: SampleSpec, rng: np.random.Generator, out: Batch | None = None) -> Batch:
+        """Return windows of the newest chunk that begin with real transitions, each equally likely.
+
+        Rows beyond the newest one repeat it, with mask 0 and weight 0, so that nothing before them looks real.
+        """
+        arrays = self.last_chunk().arrays
+        masks = arrays[self.mask_key]
+        starts = self._real_starts(masks)
+        picked = starts[rng.integers(len(starts), size=spec.batch_size)]
+        last = masks.shape[1] - 1
+        envs, firsts = np.divmod(picked, last + 1)
+        steps = firsts[:, None] + np.arange(max(spec.n_step, spec.sequence) + 1)
+        beyond, steps = steps > last, np.minimum(steps, last)
+        batch: Batch = {} if out is None else out
+        for key, array in arrays.items():
+            _put(batch, key, array[envs[:, None], steps])
+        batch[self.mask_key][beyond] = 0.0
+        following = np.minimum(steps + 1, last)
+        real = (masks[envs[:, None], following] == 1.0) & (steps < last)
+        _put(batch, "/weights", real.astype(np.float32))
+        _put(batch, "/indices", picked)
+        _put(batch, "/generations", np.full(spec.batch_size, self._generation, dtype=np.int64))
+        return batch
+
+    def state_dict(self) -> StateDict:
+        """Return the number of chunks stored so far.
+
+        The chunk is not in it: it is spent when its cycle ends, nothing is saved before that, and the rows that the
+        next chunk begins with are part of the explorer's state.
+        """
+        return {"generation": self._generation}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Take over what `state_dict` returned; the next thing to come is a chunk."""
+        self._generation = int(state["generation"])
+        self._chunk = self._starts = None
+
+    def _real_starts(self, masks: Array) -> Array:
+        if self._starts is None:
+            real = np.zeros(masks.shape, dtype=bool)
+            real[:, :-1] = masks[:, 1:] == 1.0
+            self._starts = np.flatnonzero(real)
+        if len(self._starts) == 0:
+            raise DigideepError(f"memory {self._name!r}: expected real transitions in the chunk, found none")
+        return self._starts
+
+
+def _put(batch: Batch, key: str, value: Array) -> None:
+    if key in batch:
+        np.copyto(batch[key], value)
+    else:
+        batch[key] = value

@@ -1,0 +1,86 @@
+"""What is written into the directory of a new session, and what each later start adds to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from digideep.pipeline import meta
+from digideep.pipeline.cli import build_parser
+from digideep.pipeline.experiment import Experiment
+from digideep.pipeline.fsio import publish, publish_json, read_json
+from digideep.pipeline.layout import SessionPaths
+from digideep.pipeline.options import Mode, SessionOptions
+from digideep.pipeline.provenance import collect_provenance, describe_machine, installed_versions
+from digideep.pipeline.relaunch import take_installed_code
+from digideep.pipeline.snapshot import find_sources, save_modules, stamp_template
+from digideep.pipeline.summary import Summary
+from digideep.pipeline.trust import sign_or_say_why
+from digideep.utility.yaml12 import dumps_yaml
+
+__all__ = ["append_changes", "begin_run", "found", "params_hash", "replace_code"]
+
+logger = logging.getLogger(__name__)
+
+
+def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) -> None:
+    """Write everything that a session has before anything is trained in it: parameters, code, origin, signature.
+
+    Raises:
+        StorageError: something could not be written.
+        UsageError: a module of --save-modules does not exist.
+    """
+    sources = find_sources((*experiment.modules, *options.save_modules), files=experiment.files)
+    described = meta.new_meta(message=options.message, lineage=experiment.lineage, preset=experiment.preset)
+    meta.write_meta(paths, described)
+    publish_json(paths.cpanel, dict(experiment.cpanel))
+    publish(paths.params, dumps_yaml(experiment.base).encode())
+    publish_json(paths.repeal, [])
+    stamp_template(paths)
+    save_modules(paths, sources, options=_known_options())
+    provenance = collect_provenance(sources)
+    if provenance.patch:
+        publish(paths.provenance, provenance.patch.encode())
+    _sign(paths, experiment)
+    state = "stopped" if options.mode is Mode.CREATE else "running"
+    Summary(state=state).write(paths)  # type: ignore[arg-type]
+
+
+def replace_code(paths: SessionPaths, experiment: Experiment) -> str:
+    """Put today's code into a session, sign it again, and return the new name of the former code."""
+    sources = find_sources(experiment.modules, files=experiment.files)
+    former, _ = take_installed_code(paths, sources, options=_known_options())
+    _sign(paths, experiment)
+    return former
+
+
+def _sign(paths: SessionPaths, experiment: Experiment) -> None:
+    imports = [name for name in experiment.allowed if name != "digideep"]
+    warning = sign_or_say_why(paths, modules=imports)
+    if warning:
+        logger.warning("%s", warning)
+
+
+def begin_run(paths: SessionPaths, options: SessionOptions, **facts: Any) -> int:
+    """Append the entry of this process to meta.json and return its index."""
+    return meta.begin_run(
+        paths, command_line=options.command_line, **describe_machine(), versions=installed_versions(), **facts
+    )
+
+
+def append_changes(paths: SessionPaths, changes: Sequence[Mapping[str, Any]]) -> None:
+    """Append entries {path, old, new, epoch, time} to repeal.json."""
+    if changes:
+        publish_json(paths.repeal, [*read_json(paths.repeal), *changes])
+
+
+def _known_options() -> list[str]:
+    return [option for action in build_parser()._actions for option in action.option_strings]
+
+
+def params_hash(params: Mapping[str, Any]) -> str:
+    """Return the sha256 of a params tree, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(params, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
