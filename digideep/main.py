@@ -20,7 +20,10 @@ __all__ = ["console", "main", "run"]
 
 def console() -> None:
     """Run the program and exit; the entry point of the console script."""
-    sys.exit(main(sys.argv[1:]))
+    requests = StopRequest()
+    requests.install()
+    # The handlers stay to the end: a signal that comes while the process is leaving must not change its exit code.
+    sys.exit(_main(sys.argv[1:], requests))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -22,7 +22,8 @@ MODULES = sorted(
 WITHOUT_TORCH = (
     "digideep.types", "digideep.spec", "digideep.errors", "digideep.utility", "digideep.memory", "digideep.environment",
     "digideep.params", "digideep.pipeline.cli", "digideep.pipeline.options", "digideep.pipeline.layout",
-    "digideep.launch", "digideep.autoresume", "digideep.check_resume", "digideep.main", "digideep.sessions", "digideep.testing", "digideep.post",
+    "digideep.launch", "digideep.autoresume", "digideep.check_resume", "digideep.main", "digideep.sessions",
+    "digideep.testing", "digideep.post",
 )  # fmt: skip
 # What is needed before the command line is known to be right.
 WITHOUT_LIBRARIES = (

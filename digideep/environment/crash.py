@@ -16,6 +16,7 @@ Numbers that JSON lacks are written as the strings "nan", "inf" and "-inf".
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -73,7 +74,8 @@ def write_crash(directory: Path, config: EnvConfig, *, phase: str, error: BaseEx
         place: other fields of `Crash`: `seed`, `rng`, `actions`, `mode`, `worker`, `env_index`, `episode`, `step`.
     """
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    crash = Crash(env=node(EnvConfig, **_fields(config)), phase=phase, error=one_line(text), **place)
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    crash = Crash(env=node(EnvConfig, **fields), phase=phase, error=one_line(text), **place)
     record = {"format": _FORMAT, "version": _VERSION, **crash._asdict()}
     record["actions"] = {slot: _written(np.asarray(array).tolist()) for slot, array in crash.actions.items()}
     record["rng"] = None if crash.rng is None else _written(_lists(crash.rng))
@@ -140,20 +142,22 @@ def _walk(env: Any, config: EnvConfig, crash: Crash) -> None:
 
 
 def _typed(crash: Crash, spec: EnvSpec) -> dict[str, Array]:
-    if crash.phase == "step" and set(crash.actions) != set(spec.actions):
-        raise UsageError(f"crash/actions: expected the slots {list(spec.actions)}, found {list(crash.actions)}")
-    try:
-        return {slot: np.asarray(crash.actions[slot], dtype=spec.actions[slot].dtype) for slot in crash.actions}
-    except (KeyError, ValueError) as error:
-        raise UsageError(f"crash/actions: {one_line(error, limit=200)}") from None
+    typed: dict[str, Array] = {}
+    for slot, one in spec.actions.items():
+        if slot not in crash.actions and crash.phase != "step":
+            continue
+        values = np.asarray(crash.actions.get(slot, ()))
+        if slot not in crash.actions or values.shape[1:] != one.shape or values.dtype.kind not in "bif":
+            shape = ", ".join(str(size) for size in ("T", *one.shape))
+            raise UsageError(
+                f"crash/actions: expected numbers of shape [{shape}] in {slot!r}, found {values.dtype} {values.shape}"
+            )
+        typed[slot] = values.astype(one.dtype)
+    return typed
 
 
 def _length(crash: Crash) -> int:
     return min((len(array) for array in crash.actions.values()), default=0)
-
-
-def _fields(config: EnvConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in config.__dataclass_fields__}
 
 
 def _checked(record: Mapping[str, Any], *, where: str) -> Crash:

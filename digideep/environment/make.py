@@ -24,6 +24,7 @@ __all__ = ["TRUSTED_PACKAGES", "describe_env", "make_env", "prepare", "reported"
 
 logger = logging.getLogger(__name__)
 
+_told: set[str] = set()
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 TRUSTED_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
@@ -240,5 +241,7 @@ def _logged_warnings() -> Iterator[None]:
         yield
     for text in dict.fromkeys(str(warning.message) for warning in caught):
         # Extension types built with SWIG warn at import about what their users cannot change.
-        if not text.startswith("builtin type "):
-            logger.warning("environment: %s", one_line(_COLOUR.sub("", text), limit=500))
+        if text.startswith("builtin type ") or text in _told:
+            continue
+        _told.add(text)  # every environment of a process says the same
+        logger.warning("environment: %s", one_line(_COLOUR.sub("", text), limit=500).removeprefix("WARN: "))

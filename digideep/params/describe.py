@@ -13,7 +13,7 @@ from digideep.pipeline.options import SessionOptions
 from digideep.utility.node import Field
 from digideep.utility.values import annotation_of, type_name
 
-__all__ = ["Knob", "describe", "describe_text", "knobs_of", "list_text"]
+__all__ = ["Knob", "describe", "describe_text", "knobs_of", "list_presets"]
 
 _VALUE_WIDTH = 40
 _NODES = {"/engine": "node of the engine: how sampling and learning are scheduled"}
@@ -30,7 +30,7 @@ class Knob(NamedTuple):
     path: str
 
 
-def list_text(*, as_json: bool) -> str:
+def list_presets(*, as_json: bool) -> str:
     """Return the presets with the first line of what they say about themselves."""
     found = presets()
     if as_json:

@@ -210,6 +210,12 @@ def validate(tree: Mapping[str, Any], *, allowed: Iterable[str] = BUILT_IN) -> d
     for path, expected in _positions(tree).items():
         configuration_class(get(tree, path, where="params"), where=path, allowed=allowed, expected=expected)
     _check_on_epoch(tree["runner"].get("on_epoch"), allowed=allowed)
+    for name, agent in tree["agents"].items():
+        memory = agent.get("memory")
+        if isinstance(memory, str) and memory not in tree["memory"]:
+            where, found = join("/agents", name), one_line(memory, limit=80)
+            known = nearest(memory, tree["memory"])
+            raise ConfigError(f"{where}/memory: expected the name of a memory, found {found!r}{known}")
     return complete(tree, where="", allowed=allowed)
 
 

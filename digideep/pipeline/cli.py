@@ -16,9 +16,9 @@ from digideep.errors import UsageError, one_line
 from digideep.pipeline import arguments as form
 from digideep.pipeline.modes import Verbs, check_combination, mode_of
 from digideep.pipeline.options import SessionOptions
-from digideep.utility.values import nearest
+from digideep.utility.values import closest, nearest
 
-__all__ = ["Description", "Listing", "Notice", "Request", "build_parser", "from_keywords", "parse"]
+__all__ = ["Description", "Listing", "Notice", "Request", "build_parser", "from_keywords", "option_names", "parse"]
 
 _USAGE = "python -m digideep.main --params NAME [options]"
 _EPILOG = """\
@@ -100,7 +100,7 @@ def parse(argv: Sequence[str]) -> Request:
     except _Answered as answer:
         return answer.notice
     if rest:
-        raise _unknown(rest[0], parser)
+        raise _unknown(rest[0])
     given = vars(found)
     if given["list_params"]:
         return _listing(given, argv)
@@ -204,18 +204,22 @@ def _options(given: Mapping[str, Any], *, command_line: tuple[str, ...]) -> Sess
     return options
 
 
-def _unknown(word: str, parser: argparse.ArgumentParser) -> UsageError:
+def _unknown(word: str) -> UsageError:
     name = word.split("=")[0]
     if not name.startswith("-"):
         found = one_line(word, limit=60)
         return UsageError(f"command line: expected options, found {found!r}; options begin with --")
-    known = [option for action in parser._actions for option in action.option_strings]
-    return UsageError(f"{one_line(name, limit=60)}: unknown option{_near(name, known)}")
+    return UsageError(f"{one_line(name, limit=60)}: unknown option{_near(name)}")
 
 
-def _near(name: str, known: list[str]) -> str:
-    advice = nearest(name, known)
-    return advice if "did you mean" in advice else "; --help shows all options"
+def _near(name: str) -> str:
+    near = closest(name, option_names())
+    return f"; did you mean {near!r}?" if near else "; --help shows all options"
+
+
+def option_names() -> tuple[str, ...]:
+    """Return every option of this version, as it is typed."""
+    return tuple(option for action in build_parser()._actions for option in action.option_strings)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -64,7 +64,9 @@ class SerialEngine:
             for name, node in memories.items()
         }
         self._agents = {name: self._build_agent(name, node, device=device) for name, node in agents.items()}
-        self.chosen["learner_path"] = {name: agent.path for name, agent in self._agents.items()}
+        for name, agent in self._agents.items():
+            logger.info("agent %s learns by %s", name, agent.path)
+        self.chosen["learner_path"] = {name: agent.path.partition(":")[0] for name, agent in self._agents.items()}
         self._counters = Counters()
         self._normalizer: Normalizer = self._statistics.snapshot()
         self._episodes: list[Episode] = []

@@ -15,9 +15,9 @@ from digideep.types import StateDict
 from digideep.utility.appendfile import open_regular
 from digideep.utility.jsonl import JsonlWriter
 from digideep.utility.monitoring import Monitor
-from digideep.utility.profiling import get_timer_root, get_timer_tree
+from digideep.utility.profiling import get_timer_root, get_timer_tree, load_timer_state, reset_timers, timer_state
 from digideep.utility.tensorboard import EventLog
-from digideep.utility.timertree import ProfileLog, TimerNode
+from digideep.utility.timertree import ProfileLog
 from digideep.utility.usage import UsageThread
 
 __all__ = ["SessionLogs"]
@@ -43,6 +43,7 @@ class SessionLogs:
         self._events = EventLog(paths.tensorboard)
         self._profile = ProfileLog()
         self._usage = UsageThread(_USAGE_INTERVAL_S, self._write_usage, cpu=cpu, gpu=gpu) if cpu or gpu else None
+        reset_timers()
         self._clock_offset_s = 0.0
         self._started = time.monotonic()
 
@@ -114,7 +115,7 @@ class SessionLogs:
             "clock_s": self.clock_s,
             "monitor": monitor.pop("clocks"),
             "profile": self._profile.state_dict(),
-            "timers": get_timer_root().to_dict(),
+            "timers": timer_state(),
         }
         return monitor, clocks
 
@@ -123,7 +124,7 @@ class SessionLogs:
         self.monitor.load_state_dict({**monitor, "clocks": clocks["monitor"]})
         self._clock_offset_s = float(clocks["clock_s"])
         self._profile.load_state_dict(clocks["profile"])
-        get_timer_root().merge(TimerNode.from_dict(clocks["timers"]), is_parallel=False)
+        load_timer_state(clocks["timers"])
 
     def _write_usage(self, row: Mapping[str, Any]) -> None:
         meta = {**self.monitor.meta, "clock": self.clock_s}

@@ -94,7 +94,8 @@ def check_combination(options: SessionOptions) -> None:
 def _check_companions(options: SessionOptions, *, loading: bool) -> None:
     if options.mode is not Mode.PLAY:
         for key, name in _PLAY_ONLY.items():
-            if getattr(options, key) not in (None, False):
+            value = getattr(options, key)
+            if value is not None and value is not False:
                 hint = _HINT.get(key, f"add --play or leave {name} out")
                 raise UsageError(f"{name}: expected --play with it, found none; {hint}")
     needs_loading = {"--checkpoint": options.checkpoint_named, "--code": options.code is not None}

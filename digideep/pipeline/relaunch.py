@@ -180,6 +180,8 @@ def block_signals() -> None:
 def relaunch(paths: SessionPaths, arguments: Sequence[str], *, received: Iterable[int] = ()) -> NoReturn:
     """Become a fresh interpreter, in this process, that runs the session's own code with the same `arguments`.
 
+    Says on the log, in one line, which files differ.
+
     Args:
         paths: of the session.
         arguments: the command line after the program's name.
@@ -203,6 +205,7 @@ def relaunch(paths: SessionPaths, arguments: Sequence[str], *, received: Iterabl
             f"{one_line(paths.modules)}: expected the code of the session after a restart, found another; "
             f"give --code installed"
         )
+    logger.warning("code: the session's own, which differs in %s", told_files(differing_files(paths.modules)))
     command = [sys.executable, *_interpreter_options(), "-P", "-m", "digideep.main", *arguments]
     block_signals()
     for number in received:

@@ -13,8 +13,9 @@ from digideep.errors import CheckpointError, ShapeError, UsageError, one_line
 from digideep.pipeline.checkpoint import Checkpoint
 from digideep.spec import ArraySpec, EnvSpec, spec_from_plain
 from digideep.types import Actor, Batch, Chunk, SampleSpec
+from digideep.utility.imports import resolve
 from digideep.utility.monitoring import Monitor
-from digideep.utility.node import build
+from digideep.utility.node import Config, build, configure
 from digideep.utility.tree import get
 
 __all__ = ["LoadedPolicy", "load_policy"]
@@ -161,16 +162,17 @@ def load_policy(
         params["explorer"]["train"]["statistics"], where="/explorer/train/statistics", spec=spec, num_envs=1
     )
     statistics.load_state_dict(_component(components, "statistics", where=checkpoint))
-    learner = build(
-        params["agents"][agent],
-        where=f"/agents/{agent}",
-        allowed=allowed,
+    where = f"/agents/{agent}"
+    config: Config = configure(params["agents"][agent], where=where, allowed=allowed)
+    learner = resolve(config.builds, where=f"{where}/type", allowed=allowed)(
+        config,
         name=agent,
         spec=spec,
         memory=_NoMemory(),
         device=device,
         seed=0,
-        monitor=Monitor(),
+        monitor=Monitor().monitor,
+        allowed=allowed,  # of the network too, which is a node inside the agent's
     )
     learner.load_policy_state(_component(components, f"agents.{agent}", where=checkpoint))
     transform = get(params, "/env/action_transform", where="params.yaml")

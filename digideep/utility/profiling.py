@@ -30,10 +30,12 @@ __all__ = [
     "get_timer_root",
     "get_timer_tree",
     "hierarchical_timer",
+    "load_timer_state",
     "reset_timers",
     "set_profiler_level",
     "timed",
     "timer_block",
+    "timer_state",
 ]
 
 _MAX_KEPT_BLOCKS = 4096  # blocks kept by name; a name that changes with every call must not fill the memory
@@ -367,6 +369,16 @@ def get_timer_tree(timer_stack: TimerStack | None = None, metadata: Mapping[str,
 def reset_timers(timer_stack: TimerStack | None = None) -> None:
     """Forget all counts and start anew; the calling thread becomes the owner of the tree."""
     (_GLOBAL if timer_stack is None else timer_stack).reset()
+
+
+def timer_state(timer_stack: TimerStack | None = None) -> dict[str, Any]:
+    """Return all counts as plain data for a checkpoint; clock-like."""
+    return (timer_stack or _GLOBAL).state_dict()
+
+
+def load_timer_state(state: Mapping[str, Any], timer_stack: TimerStack | None = None) -> None:
+    """Go on counting where `timer_state` stood, instead of what was counted in this process."""
+    (timer_stack or _GLOBAL).load_state_dict(state)
 
 
 def set_profiler_level(level: int, timer_stack: TimerStack | None = None) -> None:

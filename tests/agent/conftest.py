@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,14 @@ def make_spec() -> Callable[..., EnvSpec]:
 
 @pytest.fixture
 def make_agent() -> Callable[..., PPOAgent]:
-    def make(spec: EnvSpec, *, cls: type[PPOAgent] = PPOAgent, seed: int = 1, **fields: Any) -> PPOAgent:
+    def make(
+        spec: EnvSpec,
+        *,
+        cls: type[PPOAgent] = PPOAgent,
+        seed: int = 1,
+        allowed: Sequence[str] = ("digideep",),
+        **fields: Any,
+    ) -> PPOAgent:
         fields.setdefault("model", node(MLPConfig, hidden_sizes=[16, 16]))
         fields.setdefault("minibatch_size", 16)
         metrics: dict[str, float] = {}
@@ -57,6 +64,7 @@ def make_agent() -> Callable[..., PPOAgent]:
             device="cpu",
             seed=seed,
             monitor=metrics.__setitem__,
+            allowed=allowed,
         )
         agent.metrics = metrics  # type: ignore[attr-defined]
         return agent

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from digideep.agent.ppo.batches import minibatches
+from digideep.agent.ppo.config import PPOConfig
 from digideep.environment.config import StatisticsConfig
-from digideep.errors import CheckpointError, ConfigError, NonFiniteError, ShapeError
-from digideep.spec import ArraySpec, EnvSpec
+from digideep.errors import CheckpointError, ConfigError, NonFiniteError, ShapeError, TrustError
+from digideep.model.config import MLPConfig
 from digideep.types import Counters
+from digideep.utility.node import node
 from digideep.utility.statistics import Normalizer, Statistics
 
 FIGURES = [
@@ -29,7 +33,7 @@ FIGURES = [
 
 def learn(agent: Any, chunk: Any, frames: int = 0) -> None:
     agent._memory.store(chunk)
-    agent.update(Normalizer(), Counters(env_steps=frames))
+    agent.update(Normalizer(), Counters(env_steps=frames + chunk.meta.env_steps))
 
 
 def weights(agent: Any) -> np.ndarray[Any, Any]:
@@ -54,7 +58,13 @@ def test_schedules_follow_the_frames_and_hold_their_final_value(
     make_spec: Any, make_agent: Any, make_chunk: Any
 ) -> None:
     agent = make_agent(
-        make_spec(), lr=0.01, lr_final=0.0, lr_horizon=1000, clip_param=0.2, clip_param_final=0.1, clip_param_horizon=500
+        make_spec(),
+        lr=0.01,
+        lr_final=0.0,
+        lr_horizon=1000,
+        clip_param=0.2,
+        clip_param_final=0.1,
+        clip_param_horizon=500,
     )
     found = []
     for frames in (0, 250, 1000, 5000):
@@ -151,32 +161,43 @@ def test_normalisers_reach_both_observations_and_rewards(make_spec: Any, make_ag
     assert not np.array_equal(rows.returns, agent.prepare(chunk, Normalizer()).returns)
 
 
-class Network(nn.Module):
-    """A network of a user's own: two linear layers and a buffer that counts nothing."""
+OWN_NETWORK = """
+from dataclasses import dataclass
+import torch
+from digideep.utility.node import Config, setting
 
-    def __init__(self, observations: dict[str, ArraySpec], outputs: int, *, value_shape: tuple[int, ...] = ()) -> None:
+@dataclass(frozen=True)
+class OwnConfig(Config):
+    builds = "own_network:Own"
+    extra_axis: bool = setting(False, "whether values have one axis too many")
+
+class Own(nn.Module):
+    def __init__(self, config, *, observations, outputs):
         super().__init__()
+        assert list(observations) == ["observation"]
         self.policy, self.value = nn.Linear(4, outputs), nn.Linear(4, 1)
         self.register_buffer("offset", torch.ones(4))
-        self._value_shape = value_shape
+        self.config = config
 
-    def forward(self, observations: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, observations):
         inputs = observations["observation"] + self.offset
-        return self.policy(inputs), self.value(inputs).reshape(len(inputs), *self._value_shape)
+        values = self.value(inputs)
+        return self.policy(inputs), values if self.config.extra_axis else values.squeeze(-1)
+"""
 
 
-def use_network(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
-    def build_network(*args: Any, observations: dict[str, ArraySpec], outputs: int, **kwargs: Any) -> nn.Module:
-        return Network(observations, outputs, **fields)
-
-    monkeypatch.setattr("digideep.agent.policy.build", build_network)
+@pytest.fixture
+def own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    (tmp_path / "own_network.py").write_text(OWN_NETWORK)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield {"model": {"type": "own_network:OwnConfig"}, "allowed": ("digideep", "own_network")}
+    sys.modules.pop("own_network", None)
 
 
 def test_a_network_of_ones_own_learns_on_the_fused_path(
-    make_spec: Any, make_agent: Any, make_chunk: Any, monkeypatch: pytest.MonkeyPatch
+    make_spec: Any, make_agent: Any, make_chunk: Any, own_network: dict[str, Any]
 ) -> None:
-    use_network(monkeypatch)
-    agent = make_agent(make_spec("box"))
+    agent = make_agent(make_spec("box"), **own_network)
     before = weights(agent)
 
     learn(agent, make_chunk(agent, np.random.default_rng(0)))
@@ -187,23 +208,60 @@ def test_a_network_of_ones_own_learns_on_the_fused_path(
     assert "network.offset" in agent.policy_state()["policy"]
 
 
-def test_a_network_whose_values_have_another_shape_is_refused_when_it_is_built(
-    make_spec: Any, make_agent: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_network_from_a_package_that_is_not_allowed_is_refused(
+    make_spec: Any, make_agent: Any, own_network: dict[str, Any]
 ) -> None:
-    use_network(monkeypatch, value_shape=(1,))
+    with pytest.raises(TrustError, match="/agents/agent/model/type: module 'own_network' is not trusted"):
+        make_agent(make_spec(), model=own_network["model"])
+
+
+def test_a_network_whose_values_have_another_shape_is_refused_when_it_is_built(
+    make_spec: Any, make_agent: Any, own_network: dict[str, Any]
+) -> None:
+    own_network["model"]["extra_axis"] = True
 
     with pytest.raises(ConfigError, match=r"/agents/agent/model: .* values \(3,\)\).* found \(3, 3\), \(3, 1\)"):
-        make_agent(make_spec())
+        make_agent(make_spec(), **own_network)
 
 
 def test_a_network_that_raises_is_refused_with_its_message(
-    make_agent: Any, monkeypatch: pytest.MonkeyPatch
+    make_spec: Any, make_agent: Any, own_network: dict[str, Any]
 ) -> None:
-    use_network(monkeypatch)
-    spec = EnvSpec("x", {"pixels": ArraySpec("box", (2,), "float32")}, {"": ArraySpec("discrete", (), "int64", n=(2,))})
+    with pytest.raises(ConfigError, match=r"forward raised RuntimeError for observations of shapes .*\(3, 5\)"):
+        make_agent(make_spec(size=5), **own_network)
 
-    with pytest.raises(ConfigError, match="forward raised KeyError for observations of shapes .*pixels"):
-        make_agent(spec)
+
+def test_the_network_that_the_parameters_name_is_the_one_that_is_used(make_spec: Any, make_agent: Any) -> None:
+    agent = make_agent(make_spec(), model=node(MLPConfig, hidden_sizes=[7, 5], shared=True))
+
+    shapes = {name: array.shape for name, array in agent.policy_state()["policy"].items()}
+
+    assert shapes["network.policy_layers.0.weight"] == (7, 4) and shapes["network.policy_head.weight"] == (3, 5)
+    assert not any(name.startswith("network.value_layers") for name in shapes)
+
+
+def test_parameters_without_a_network_are_refused(make_spec: Any, make_agent: Any) -> None:
+    with pytest.raises(ConfigError, match="/agents/agent/model: expected a node with the key 'type'"):
+        make_agent(make_spec(), model={})
+
+
+def test_a_schedule_without_horizon_is_refused() -> None:
+    with pytest.raises(ConfigError, match="PPOConfig/lr_horizon: expected frames above 0, since lr_final is 0.0"):
+        PPOConfig(lr_final=0.0)
+
+
+def test_a_learning_rate_that_has_reached_zero_is_said_once_by_its_leaf(
+    make_spec: Any, make_agent: Any, make_chunk: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = make_agent(make_spec(), lr=0.01, lr_final=0.0, lr_horizon=100)
+    chunk = make_chunk(agent, np.random.default_rng(0))
+
+    for frame in (0, 99, 100, 200):
+        learn(agent, chunk, frame)
+
+    assert caplog.messages == [
+        "/agents/agent/lr_horizon: the learning rate is 0 from frame 100 on and nothing is learnt any more"
+    ]
 
 
 def test_replacing_the_memory_of_a_parameter_is_noticed(make_spec: Any, make_agent: Any, make_chunk: Any) -> None:

@@ -93,7 +93,7 @@ def test_normal_log_density_and_entropy_follow_the_formula() -> None:
     log_prob = dist.log_probs(np.array([[1.0]]), np.array([math.log(2.0)]), np.array([[4.0]]))
     entropy = dist.entropy(torch.zeros(1, 1), torch.tensor([math.log(2.0)]))
 
-    assert log_prob[0] == pytest.approx(-1.5**2 / 2 - math.log(2.0 * math.sqrt(2.0 * math.pi)))
+    assert log_prob[0] == pytest.approx(-(1.5**2) / 2 - math.log(2.0 * math.sqrt(2.0 * math.pi)))
     assert entropy.item() == pytest.approx(0.5 * math.log(2.0 * math.pi * math.e * 4.0))
 
 

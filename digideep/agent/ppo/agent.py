@@ -107,6 +107,7 @@ class PPOAgent(Agent):
         self._updates = 0
         self._frozen: FrozenPolicy | None = None
         self._broken = torch.zeros((), device=self._device)  # 1 once a gradient on a GPU was not finite
+        self._has_warned = False  # not part of the state: each process may say it once
         self.lr = config.lr
         self.clip_param = config.clip_param
         overridden = [method for method in LOSS_METHODS if _is_overridden(self, method)]
@@ -139,8 +140,10 @@ class PPOAgent(Agent):
         """Learn from the newest chunk: all epochs, or until a minibatch's approximate KL exceeds `target_kl`."""
         with self._prepare_block:
             self._flat.check()
-            self._follow_schedules(counters.env_steps)
-            rollout = self.prepare(self._memory.last_chunk(), normalizer)
+            chunk = self._memory.last_chunk()
+            # Schedules stand where the chunk began: the first update uses the value of frame 0.
+            self._follow_schedules(counters.env_steps - chunk.meta.env_steps)
+            rollout = self.prepare(chunk, normalizer)
         self.policy.train()
         figures, norms = self._learn(rollout)
         self.policy.eval()
@@ -314,6 +317,13 @@ class PPOAgent(Agent):
         self.clip_param = linear(
             config.clip_param, config.clip_param_final, horizon=config.clip_param_horizon, frame=frame
         )
+        if self.lr == 0.0 and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "/agents/%s/lr_horizon: the learning rate is 0 from frame %d on and nothing is learnt any more",
+                self.name,
+                config.lr_horizon,
+            )
 
     def _report(self, rollout: Rollout, *, figures: list[torch.Tensor], norms: list[torch.Tensor | float]) -> None:
         means = torch.stack(figures).mean(0).tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from digideep.errors import ConfigError
 from digideep.utility.node import Config, setting
 
 __all__ = ["PPOConfig"]
@@ -36,3 +37,13 @@ class PPOConfig(Config):
     normalize_advantage: bool = setting(True, "whether advantages of a minibatch get mean 0 and variance 1")
     adam_eps: float = setting(1e-5, "epsilon of Adam", above=0.0)
     log_std_init: float = setting(0.0, "logarithm of the deviation of box actions at the start")
+
+    def __post_init__(self) -> None:
+        """Check that every schedule has a horizon."""
+        super().__post_init__()
+        for name in ("lr", "clip_param"):
+            final, horizon = getattr(self, f"{name}_final"), getattr(self, f"{name}_horizon")
+            if final is not None and horizon == 0:
+                raise ConfigError(
+                    f"PPOConfig/{name}_horizon: expected frames above 0, since {name}_final is {final}, found 0"
+                )

@@ -104,7 +104,11 @@ class PPOActor:
 
 
 class _FrozenModule:
-    """A copy of any network, in evaluation mode; rows are independent as far as torch's matrix products are."""
+    """A copy of any network, in evaluation mode.
+
+    The bits of a row depend on the batch in most of torch's operations: matrix products, convolutions, activations
+    that treat the end of an array in another way. So rows that must not notice each other are computed one by one.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._network = copy.deepcopy(policy.network).eval().requires_grad_(False)
@@ -114,7 +118,12 @@ class _FrozenModule:
         """Return policy outputs and values for normalised observations."""
         inputs = {slot: as_tensor(array, self._device) for slot, array in observations.items()}
         with torch.no_grad():
-            outputs, values = self._network(inputs)
+            if not rowwise:
+                outputs, values = self._network(inputs)
+            else:
+                rows = len(next(iter(inputs.values())))
+                single = [self._network({s: value[i : i + 1] for s, value in inputs.items()}) for i in range(rows)]
+                outputs, values = (torch.cat(part) for part in zip(*single, strict=True))
         return Prediction(outputs.cpu().numpy(), values.cpu().numpy())
 
 

@@ -61,34 +61,36 @@ class Channel:
         self._socket = connection
         self._socket.setblocking(True)
         self._buffer = bytearray()
+        self._descriptors: list[int] = []
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether part of a frame lies here already, where `select` on the descriptor does not see it."""
+        return bool(self._buffer)
 
     def fileno(self) -> int:
         """Return the descriptor, for `select`."""
         return self._socket.fileno()
 
-    def send(self, kind: int, number: int, content: Any = None) -> None:
-        """Send one frame.
+    def send(self, kind: int, number: int, content: Any = None, *, descriptor: int | None = None) -> None:
+        """Send one frame, and a file descriptor with it.
 
         Raises:
             BrokenPipeError, ConnectionError: nobody is at the other end.
         """
-        for piece in pack(kind, number, content):
-            self._socket.sendall(piece)
+        frame = b"".join(pack(kind, number, content))
+        sent = 0 if descriptor is None else socket.send_fds(self._socket, [frame], [descriptor])
+        self._socket.sendall(frame[sent:])
 
-    def send_memory(self, descriptor: int) -> None:
-        """Hand over a file descriptor; the other end takes it with `receive_memory`."""
-        socket.send_fds(self._socket, [b"m"], [descriptor])
-
-    def receive_memory(self) -> int:
-        """Return the descriptor that `send_memory` handed over.
+    def take_descriptor(self) -> int:
+        """Return the descriptor that came with a frame received before; the caller closes it.
 
         Raises:
-            EOFError: nobody is at the other end.
+            WorkerError: none came.
         """
-        _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
-        if not descriptors:
-            raise EOFError
-        return descriptors[0]
+        if not self._descriptors:
+            raise WorkerError("worker: expected a descriptor with the message, found none")
+        return self._descriptors.pop(0)
 
     def receive(self, *, timeout_s: float | None = None) -> Message | None:
         """Return the next frame; None where none is complete in time.
@@ -105,7 +107,8 @@ class Channel:
             if not self._wait(deadline):
                 return None
             try:
-                received = self._socket.recv(_RECEIVE_BYTES)
+                received, descriptors, _, _ = socket.recv_fds(self._socket, _RECEIVE_BYTES, 1)
+                self._descriptors += descriptors
             except ConnectionError:
                 received = b""
             if not received:

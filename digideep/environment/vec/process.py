@@ -23,6 +23,7 @@ from digideep.environment.vec.signals import (
     ASKED,
     FAILED,
     PARENT_SLEEPS,
+    PARENT_SPIN_NS,
     POSITION,
     ROW,
     SLEEP_MS,
@@ -30,14 +31,12 @@ from digideep.environment.vec.signals import (
     WORKER_SLEEPS,
     fence,
     spin,
-    spin_ns,
     words,
 )
 from digideep.environment.vec.slab import Slab, slab_bytes
 from digideep.errors import EnvironmentFailure, WorkerError
 from digideep.spec import ArraySpec, EnvSpec
 from digideep.types import Progress
-from digideep.utility.device import granted_cores
 from digideep.utility.imports import BUILT_IN
 
 if TYPE_CHECKING:
@@ -73,7 +72,6 @@ class ProcessVecEnv(VecEnv):
         self._words: list[memoryview] = []
         self._children: list[Child] = []
         self._output: Output | None = None
-        self._spin_ns = spin_ns(num_workers, cores=granted_cores())
         try:
             for index, envs in enumerate(share(num_envs, num_workers)):
                 self._children.append(Child(index, envs))
@@ -94,7 +92,7 @@ class ProcessVecEnv(VecEnv):
         return self._obstacle
 
     def _make(self, allowed: Sequence[str]) -> None:
-        common = {"config": dataclasses.asdict(self._config), "allowed": list(allowed), "spin_ns": self._spin_ns}
+        common = {"config": dataclasses.asdict(self._config), "allowed": list(allowed)}
         arguments = [
             [{**common, "worker": child.index, "envs": [child.envs.start, child.envs.stop]}] for child in self._children
         ]
@@ -110,9 +108,7 @@ class ProcessVecEnv(VecEnv):
             self.slab = Slab(self.spec, buffer=mmap.mmap(descriptor, 0), **sizes)
             self.slab.initialise()
             self._words = [words(self.slab.signals, child.index) for child in self._children]
-            number = self._send_all("attach", [[sizes] for _ in self._children])
-            for child in self._children:
-                child.channel.send_memory(descriptor)
+            number = self._send_all("attach", [[sizes] for _ in self._children], descriptor=descriptor)
             self._replies(number, self._timeout_s)
         finally:
             os.close(descriptor)
@@ -136,7 +132,7 @@ class ProcessVecEnv(VecEnv):
             if view[WORKER_SLEEPS]:
                 child.wake(number)
         for view in self._words:
-            if not spin(view, ANSWERED, number, for_ns=self._spin_ns):
+            if not spin(view, ANSWERED, number, for_ns=PARENT_SPIN_NS):
                 self._sleep_until(number)
                 break
         fence()
@@ -232,13 +228,13 @@ class ProcessVecEnv(VecEnv):
         number = self._send_all(command, arguments)
         return self._replies(number, self._timeout_s if timeout_s is None else timeout_s)
 
-    def _send_all(self, command: str, arguments: Sequence[list[Any]]) -> int:
+    def _send_all(self, command: str, arguments: Sequence[list[Any]], *, descriptor: int | None = None) -> int:
         if not self._children:
             raise WorkerError(f"environments {self._config.model_name}: expected open workers, found them closed")
         self._number += 1
         for child, values in zip(self._children, arguments, strict=True):
             try:
-                child.channel.send(REQUEST, self._number, [command, values])
+                child.channel.send(REQUEST, self._number, [command, values], descriptor=descriptor)
             except ConnectionError:
                 self._died(child)
         return self._number

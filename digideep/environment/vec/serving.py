@@ -23,6 +23,7 @@ from digideep.environment.vec.signals import (
     SLEEP_MS,
     UNREAD,
     WORKER_SLEEPS,
+    WORKER_SPIN_NS,
     fence,
     spin,
     words,
@@ -54,7 +55,6 @@ class _Serving:
         self._stepper: Stepper | None = None
         self._words: memoryview | None = None
         self._worker = 0
-        self._spin_ns = 0
         self._answered = 0  # number of the newest step made
         self._steps = 0
         self._step_ns = 0
@@ -90,7 +90,7 @@ class _Serving:
     def _wait_for_step(self, view: memoryview) -> bool:
         """Whether a step is asked for; False when a message has arrived instead."""
         wanted = self._answered + 1
-        if spin(view, ASKED, wanted, for_ns=self._spin_ns):
+        if spin(view, ASKED, wanted, for_ns=WORKER_SPIN_NS):
             return True
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -98,7 +98,7 @@ class _Serving:
         fence()
         try:
             while view[ASKED] < wanted:
-                if poll.poll(SLEEP_MS):
+                if self._channel.has_arrived or poll.poll(SLEEP_MS):
                     return bool(view[ASKED] >= wanted)
             return True
         finally:
@@ -143,15 +143,14 @@ class _Serving:
         fields = {**arguments["config"], "info_keys": tuple(arguments["config"]["info_keys"])}
         first, stop = arguments["envs"]
         self._worker = arguments["worker"]
-        self._spin_ns = arguments["spin_ns"]
         self._stepper = Stepper(
             EnvConfig(**fields), envs=range(first, stop), worker=self._worker, allowed=arguments["allowed"]
         )
         return {"spec": _plain_spec(self._stepper.spec), "obstacle": self._stepper.obstacle}
 
     def _attach(self, arguments: Mapping[str, int]) -> None:
-        """Map the memory whose descriptor follows this message."""
-        descriptor = self._channel.receive_memory()
+        """Map the memory whose descriptor came with this message."""
+        descriptor = self._channel.take_descriptor()
         memory = mmap.mmap(descriptor, 0)
         os.close(descriptor)
         slab = Slab(self._stepping.spec, buffer=memory, **arguments)

@@ -18,14 +18,15 @@ __all__ = [
     "ASKED",
     "FAILED",
     "PARENT_SLEEPS",
+    "PARENT_SPIN_NS",
     "POSITION",
     "ROW",
     "SLEEP_MS",
     "UNREAD",
     "WORKER_SLEEPS",
+    "WORKER_SPIN_NS",
     "fence",
     "spin",
-    "spin_ns",
     "words",
 ]
 
@@ -37,6 +38,11 @@ POSITION = 10  # which of its environments the worker is stepping
 UNREAD = 11  # episodes that have ended and were not collected
 WORKER_SLEEPS = 12
 PARENT_SLEEPS = 2
+
+# How long a look lasts. Falling asleep between two steps costs more than the steps of a cheap environment; the parent
+# gives way while it looks, so that workers that need every core get them.
+PARENT_SPIN_NS = 1_000_000
+WORKER_SPIN_NS = 500_000
 
 SLEEP_MS = 20  # the longest sleep: bounds what a wake-up lost between two processors can cost
 
@@ -64,8 +70,3 @@ def spin(view: memoryview, word: int, value: int, *, for_ns: int) -> bool:
             return True
         os.sched_yield()
     return view[word] >= value
-
-
-def spin_ns(num_workers: int, *, cores: int) -> int:
-    """Return how long it is worth looking at a word: hardly where there are more processes than cores."""
-    return 200_000 if num_workers < cores else 50_000

@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from digideep.errors import NonFiniteError, SpaceError
+from digideep.errors import SpaceError
 from digideep.spec import ArraySpec
 
-__all__ = ["Transform", "check_actions", "spec_for_agent", "to_environment"]
+__all__ = ["Transform", "spec_for_agent", "to_environment"]
 
 Transform: TypeAlias = Literal["clip", "rescale", "none"]
 
@@ -56,31 +56,6 @@ def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> di
             )
         seen[slot] = spec._replace(low=(-1.0,), high=(1.0,)) if spec.kind == "box" else spec
     return seen
-
-
-def check_actions(actions: Mapping[str, np.ndarray[Any, Any]], specs: Mapping[str, ArraySpec]) -> None:
-    """Check raw actions `[N, ...]` of all slots, so that no number that is none reaches an environment.
-
-    Raises:
-        NonFiniteError: an element of a box is NaN or infinite, or an integer lies outside its range; the message names
-            slot, environment and value.
-    """
-    for slot, spec in specs.items():
-        raw = actions[slot]
-        if spec.kind == "box":
-            bad = ~np.isfinite(raw)
-        elif spec.kind == "multi_binary":
-            bad = (raw != 0) & (raw != 1)
-        else:
-            n = np.asarray(spec.n).reshape(spec.shape)
-            bad = (raw < 0) | (raw >= n)
-        if bad.any():
-            first = tuple(int(i) for i in np.argwhere(bad)[0])
-            expected = {"box": "a finite number", "multi_binary": "0 or 1"}.get(spec.kind, f"0 to {max(spec.n) - 1}")
-            raise NonFiniteError(
-                f"action {slot!r} of environment {first[0]}: expected {expected}, "
-                f"found {raw[first]} at index {first[1:]}"
-            )
 
 
 def _bounds(spec: ArraySpec, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -1,0 +1,190 @@
+"""What every memory promises; a new one is added to MEMORIES."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from digideep.errors import DigideepError, ShapeError
+from digideep.memory.base import Memory
+from digideep.memory.config import RollBufferConfig
+from digideep.memory.rollbuffer import RollBuffer
+from digideep.types import Chunk, ChunkMeta, SampleSpec
+
+MEMORIES: dict[str, Callable[[], Memory]] = {"roll": lambda: RollBuffer(RollBufferConfig(), name="train")}
+
+
+@pytest.fixture(params=MEMORIES)
+def make(request: pytest.FixtureRequest) -> Callable[[], Memory]:
+    return MEMORIES[request.param]
+
+
+def counting_chunk(lengths: list[list[int]], *, steps: int, start: int = 0) -> Chunk:
+    """Environments that count up from `start` and by one a step, with one unreal row after each episode.
+
+    The observation of row t is the integer t + start, `/ranks` is the environment; rewards repeat the observation.
+    """
+    rows = (steps + 1, len(lengths))
+    slab = {
+        "/observations/observation": np.zeros((*rows, 1), np.float32),
+        "/ranks": np.zeros(rows, np.int64),
+        "/rewards": np.zeros(rows, np.float32),
+        "/masks": np.ones(rows, np.float32),
+    }
+    for env, episodes in enumerate(lengths):
+        slab["/observations/observation"][:, env, 0] = np.arange(start, start + steps + 1)
+        slab["/rewards"][:, env] = slab["/observations/observation"][:, env, 0]
+        slab["/ranks"][:, env] = env
+        opens = np.cumsum([0, *(length + 1 for length in episodes)])
+        slab["/masks"][opens[opens <= steps], env] = 0.0
+    return Chunk({key: value.swapaxes(0, 1) for key, value in slab.items()}, ChunkMeta(0, 0, 0, 0))
+
+
+def sample(memory: Memory, *, n_step: int = 1, sequence: int = 0, size: int = 500, seed: int = 0) -> Any:
+    return memory.sample(SampleSpec(size, n_step, sequence), np.random.default_rng(seed))
+
+
+LENGTHS = [[3, 1, 1, 4, 20], [5, 5, 20], [30]]  # the second episode of the second environment ends at T-1
+
+
+def test_the_last_chunk_is_the_newest_and_is_not_copied(make: Callable[[], Memory]) -> None:
+    memory = make()
+    first, second = counting_chunk(LENGTHS, steps=12), counting_chunk(LENGTHS, steps=12, start=100)
+
+    memory.store(first)
+    memory.store(second)
+
+    assert memory.last_chunk().arrays["/rewards"][0, 0] == 100.0
+    assert memory.last_chunk() is second
+
+
+def test_windows_begin_with_every_real_transition_and_no_other(make: Callable[[], Memory]) -> None:
+    memory = make()
+    memory.store(counting_chunk(LENGTHS, steps=12))
+
+    batch = sample(memory, size=3000)
+
+    starts = {(rank, int(row)) for rank, row in zip(batch["/ranks"][:, 0], batch["/rewards"][:, 0], strict=True)}
+    unreal = {(0, 3), (0, 5), (0, 7), (1, 5), (1, 11)}
+    assert starts == {(env, row) for env in range(3) for row in range(12)} - unreal
+    assert (batch["/weights"][:, 0] == 1.0).all() and (batch["/masks"][:, 1] == 1.0).all()
+
+
+@pytest.mark.parametrize(("n_step", "sequence", "window"), [(1, 0, 2), (3, 0, 4), (2, 5, 6), (1, 20, 21)])
+def test_every_window_counts_up_in_one_environment_until_the_newest_row(
+    make: Callable[[], Memory], n_step: int, sequence: int, window: int
+) -> None:
+    memory = make()
+    memory.store(counting_chunk(LENGTHS, steps=12))
+
+    batch = sample(memory, n_step=n_step, sequence=sequence)
+
+    rows = batch["/observations/observation"][:, :, 0]
+    assert rows.shape == (500, window) == batch["/weights"].shape
+    np.testing.assert_array_equal(rows, np.minimum(rows[:, :1] + np.arange(window), 12.0))
+    assert (batch["/ranks"] == batch["/ranks"][:, :1]).all()
+
+
+def test_rows_inside_a_window_have_weight_zero_exactly_where_they_are_not_real(make: Callable[[], Memory]) -> None:
+    memory = make()
+    chunk = counting_chunk(LENGTHS, steps=12)
+    memory.store(chunk)
+
+    batch = sample(memory, sequence=6)
+
+    for ranks, rows, weights in zip(batch["/ranks"], batch["/rewards"], batch["/weights"], strict=True):
+        for rank, row, weight in zip(ranks, rows.astype(int), weights, strict=True):
+            real = row < 12 and chunk.arrays["/masks"][rank, row + 1] == 1.0
+            assert weight == float(real)
+
+
+def test_a_window_ends_at_the_newest_row_as_at_an_unreal_one(make: Callable[[], Memory]) -> None:
+    memory = make()
+    memory.store(counting_chunk([[30]], steps=2))
+
+    batch = sample(memory, n_step=4, size=50)
+
+    picked = batch["/rewards"][:, 0] == 1.0
+    np.testing.assert_array_equal(batch["/rewards"][picked][0], [1.0, 2.0, 2.0, 2.0, 2.0])
+    np.testing.assert_array_equal(batch["/masks"][picked][0], [1.0, 1.0, 0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(batch["/weights"][picked][0], [1.0, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_sampling_changes_nothing_in_the_memory(make: Callable[[], Memory]) -> None:
+    memory = make()
+    chunk = counting_chunk(LENGTHS, steps=12)
+    before = {key: array.copy() for key, array in chunk.arrays.items()}
+    memory.store(chunk)
+
+    batch = sample(memory, sequence=20)
+    batch["/rewards"][:] = -1.0
+
+    for key, array in before.items():
+        np.testing.assert_array_equal(memory.last_chunk().arrays[key], array)
+
+
+def test_the_same_generator_gives_the_same_batch_and_out_is_filled_in_place(make: Callable[[], Memory]) -> None:
+    memory = make()
+    memory.store(counting_chunk(LENGTHS, steps=12))
+    first, other = sample(memory, n_step=3, size=20), sample(memory, n_step=3, size=20, seed=1)
+    assert not np.array_equal(first["/indices"], other["/indices"])
+    kept = dict(other)
+
+    again = memory.sample(SampleSpec(20, 3), np.random.default_rng(0), out=other)
+
+    assert again is other
+    for key, array in first.items():
+        assert again[key] is kept[key]
+        np.testing.assert_array_equal(again[key], array)
+
+
+def test_generations_tell_windows_of_different_chunks_apart(make: Callable[[], Memory]) -> None:
+    memory = make()
+    memory.store(counting_chunk(LENGTHS, steps=12))
+    first = sample(memory, size=4)["/generations"]
+    memory.store(counting_chunk(LENGTHS, steps=12))
+
+    second = sample(memory, size=4)["/generations"]
+
+    assert first.shape == (4,) and len(set(first.tolist())) == 1
+    assert (second > first).all()
+
+
+def test_a_loaded_memory_behaves_as_the_saved_one_from_the_next_chunk_on(make: Callable[[], Memory]) -> None:
+    memory, loaded = make(), make()
+    memory.store(counting_chunk(LENGTHS, steps=12))
+
+    loaded.load_state_dict(memory.state_dict())
+    for each in (memory, loaded):
+        each.store(counting_chunk(LENGTHS, steps=12, start=50))
+
+    expected, found = sample(memory, n_step=2), sample(loaded, n_step=2)
+    for key, array in expected.items():
+        np.testing.assert_array_equal(found[key], array)
+
+
+def test_chunks_that_break_the_law_are_refused_with_key_and_shape(make: Callable[[], Memory]) -> None:
+    memory, chunk = make(), counting_chunk(LENGTHS, steps=12)
+    short = {**chunk.arrays, "/rewards": chunk.arrays["/rewards"][:, :-1]}
+    without = {key: array for key, array in chunk.arrays.items() if key != "/masks"}
+
+    with pytest.raises(ShapeError, match=r"'/rewards' has shape \(3, 12\), expected \(3, 13, ...\)"):
+        memory.store(Chunk(short, chunk.meta))
+    with pytest.raises(ShapeError, match="expected the key '/masks'"):
+        memory.store(Chunk(without, chunk.meta))
+    with pytest.raises(ShapeError, match=r"'/masks' has shape \(3, 1\)"):
+        memory.store(Chunk({key: array[:, :1] for key, array in chunk.arrays.items()}, chunk.meta))
+
+
+def test_a_memory_without_real_transitions_says_so(make: Callable[[], Memory]) -> None:
+    memory, chunk = make(), counting_chunk(LENGTHS, steps=12)
+    with pytest.raises(DigideepError, match="expected a chunk, found none"):
+        memory.last_chunk()
+    chunk.arrays["/masks"][:] = 0.0
+    memory.store(chunk)
+
+    with pytest.raises(DigideepError, match="expected real transitions in the chunk, found none"):
+        sample(memory)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from digideep.environment.check import main
+
+MODULE = """
+import os
+import gymnasium
+from gymnasium import spaces
+from digideep.testing import FaultyEnv, ToyEnv
+
+class Frozen(gymnasium.Env):
+    observation_space = action_space = spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return 0, {}
+    def step(self, action):
+        self.steps += 1
+        return int(action), 1.0, self.steps == 3, False, {}
+
+class Forgetful(ToyEnv):
+    def get_state(self):
+        return {**super().get_state(), "steps": 0}
+
+class Text(Frozen):
+    observation_space = spaces.Text(4)
+
+gymnasium.register("Frozen-v0", Frozen)
+gymnasium.register("Forgetful-v0", Forgetful)
+gymnasium.register("Text-v0", Text)
+for fault in ("urandom", "step", "reset", "init", "close", "nan", "shape"):
+    gymnasium.register(f"Bad{fault}-v0", FaultyEnv, kwargs={"fault": fault})
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "checked_envs.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_everything_is_told_about_a_good_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--model", "CartPole-v1"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert lines[0] == "CartPole-v1"
+    assert lines[2:4] == ["action       discrete, 0 to 1", "time limit   500 steps"]
+    assert re.fullmatch(r"cost         step [\d.]+ us, reset [\d.]+ us \(means of 1000 and \d+\)", lines[4])
+    assert lines[5:] == ["same seed    same episode", "state        saved, restored to the same course"]
+
+
+def test_an_environment_without_a_state_says_why_and_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--model", "Frozen-v0", "--module", "checked_envs"])
+
+    assert code == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "state        not saved, resume starts new episodes: Frozen-v0 has no state to save: "
+        "Frozen has no get_state() and set_state(state)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("Nope-v0", 2, "no environment 'Nope-v0' is registered"),
+        ("Text-v0", 2, "observation space: expected Box, Discrete"),
+        ("Badinit-v0", 7, "making it raised RuntimeError: this environment fails when it is made"),
+        ("Badreset-v0", 7, "raised RuntimeError: this environment fails when it is reset"),
+        ("Badstep-v0", 7, "raised RuntimeError: this environment fails when it is stepped"),
+        ("Badclose-v0", 7, "raised RuntimeError: this environment fails when it is closed"),
+        ("Badshape-v0", 7, r"expected shape (3,) of float32, found (4,) of float32"),
+        ("Badnan-v0", 8, "'/observations/observation' is nan at step 1"),
+        ("Badurandom-v0", 8, "expected the same episode from the same seed and actions, found a difference at /1/0"),
+        ("Forgetful-v0", 8, "expected a restored state to go on as the saved one did, found a difference: saved after"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_its_code(
+    name: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = main(["--model", f"checked_envs:{name}"])
+
+    err = capsys.readouterr().err
+    assert (result, err.count("\n")) == (code, 1)
+    assert err.startswith("digideep: error: ") and message in err
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "digideep.environment.check", "--model", "Frozen-v0", "--module", "checked_envs"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Frozen-v0\n")

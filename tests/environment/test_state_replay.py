@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces, wrappers
+
+from digideep.environment.config import EnvConfig
+from digideep.environment.examine import seed_difference, state_difference
+from digideep.environment.make import make_env
+from digideep.environment.state import capture, obstacle, restore
+from digideep.environment.state_replay import ReplayRecorder, record_for_replay
+from digideep.errors import CheckpointError, NotReproducibleError
+from digideep.utility.codec import decode, encode
+
+Env = gymnasium.Env[Any, Any]
+
+
+class Hidden(gymnasium.Env[Any, Any]):
+    """A walk with noise whose position stands where no attribute shows it."""
+
+    observation_space = spaces.Dict({"position": spaces.Box(-np.inf, np.inf, (2,), np.float64)})
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.handle = (x for x in [self.np_random.normal(size=2)])
+        self.position = next(self.handle)
+        return {"position": self.position.copy()}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.position = self.position + action + self.np_random.normal(size=2)
+        return {"position": self.position.copy()}, 0.0, bool(self.np_random.random() < 0.1), False, {}
+
+
+def recorded() -> Env:
+    return wrappers.FrameStackObservation(wrappers.TimeLimit(ReplayRecorder(Hidden()), 20), 2)
+
+
+def state_of(env: Env) -> dict[str, Any]:
+    state = capture(env)
+    assert state is not None
+    return decode(*encode(state))
+
+
+def test_an_episode_is_walked_again_to_the_same_bits() -> None:
+    assert state_difference(recorded) == ""
+
+
+def test_without_the_recorder_there_is_no_state() -> None:
+    assert obstacle(Hidden()).startswith("Hidden has no state to save")
+
+
+def test_a_recorder_stands_inside_the_other_wrappers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("digideep.environment.state_replay.REPLAYED", (Hidden.__module__,))
+
+    wrapped = record_for_replay(wrappers.TimeLimit(wrappers.OrderEnforcing(Hidden()), 9))
+
+    assert str(wrapped) == "<TimeLimit<OrderEnforcing<ReplayRecorder<Hidden instance>>>>"
+    assert str(record_for_replay(Hidden())) == "<ReplayRecorder<Hidden instance>>"
+
+
+def test_actions_are_copied_since_the_caller_writes_the_next_one_there() -> None:
+    env, fresh = ReplayRecorder(Hidden()), ReplayRecorder(Hidden())
+    env.reset(seed=1)
+    buffer = np.zeros(2, np.float32)
+    for i in range(4):
+        buffer[:] = i
+        env.step(buffer)
+
+    restore(fresh, state_of(env))
+
+    assert fresh.unwrapped.position.tolist() == env.unwrapped.position.tolist()  # type: ignore[attr-defined]
+
+
+def test_a_walk_that_ends_elsewhere_is_an_error() -> None:
+    class Drifting(Hidden):
+        moves = 0.0
+
+        def step(self, action: Any) -> Any:
+            type(self).moves += 1.0
+            return super().step(action + self.moves)
+
+    env = ReplayRecorder(Drifting())
+    env.reset(seed=1)
+    env.step(np.zeros(2))
+
+    with pytest.raises(NotReproducibleError, match="stand after 1 repeated steps where it stood, found it elsewhere"):
+        restore(ReplayRecorder(Drifting()), state_of(env))
+
+
+def test_a_walk_that_draws_differently_is_an_error() -> None:
+    class Thirsty(Hidden):
+        drinks = 0
+
+        def step(self, action: Any) -> Any:
+            type(self).drinks += 1
+            result = super().step(action)
+            self.np_random.random(self.drinks)
+            return result
+
+    env = ReplayRecorder(Thirsty())
+    env.reset(seed=1)
+    env.step(np.zeros(2))
+
+    with pytest.raises(NotReproducibleError):
+        restore(ReplayRecorder(Thirsty()), state_of(env))
+
+
+def test_a_record_of_no_episode_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="expected the record of an episode, found none"):
+        restore(ReplayRecorder(Hidden()), state_of(ReplayRecorder(Hidden())))
+
+
+def test_an_episode_without_end_has_no_state_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("digideep.environment.state_replay.MAX_STEPS", 3)
+    env = ReplayRecorder(Hidden())
+    env.reset(seed=1)
+
+    found = []
+    for _ in range(5):
+        found.append(capture(env) is not None)
+        env.step(np.zeros(2))
+
+    assert found == [True, True, True, True, False]
+    assert obstacle(env) == "Hidden has no state to save: the episode is longer than the 3 steps that are replayed"
+    env.reset()
+    assert obstacle(env) == ""
+
+
+def test_options_of_a_reset_are_not_replayed_but_told() -> None:
+    env = ReplayRecorder(Hidden())
+    env.reset(seed=1, options={"x": 1})
+
+    assert (capture(env), obstacle(env)) == (None, "Hidden has no state to save: its episode was reset with options")
+
+
+@pytest.mark.parametrize("name", ["LunarLander-v3", "BipedalWalker-v3"])
+def test_box2d_is_exact_by_replay(name: str) -> None:
+    pytest.importorskip("Box2D")
+
+    assert seed_difference(lambda: make_env(EnvConfig(name))) == ""
+    assert state_difference(lambda: make_env(EnvConfig(name)), steps=20) == ""
+
+
+@pytest.mark.parametrize("name", ["Hopper-v5", "Ant-v5", "Humanoid-v5"])
+def test_mujoco_is_exact_by_replay(name: str) -> None:
+    pytest.importorskip("mujoco")
+
+    assert state_difference(lambda: make_env(EnvConfig(name)), steps=20) == ""

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from digideep.environment.wrappers.action import spec_for_agent, to_environment
+from digideep.errors import SpaceError
+from digideep.spec import ArraySpec
+
+BOX = ArraySpec("box", (2,), "float32", (-2.0, 0.0), (2.0, 10.0))
+HALF_OPEN = ArraySpec("box", (1,), "float32", (0.0,), (float("inf"),))
+COMMON_HIGH = ArraySpec("box", (3,), "float32", (-1.0, 0.0, 0.0), (1.0,))
+
+
+def test_clip_cuts_at_the_bounds_and_leaves_the_raw_sample_alone() -> None:
+    raw = np.array([[-3.0, 5.0], [1.5, 11.0], [2.5, -0.5]], np.float32)
+    kept = raw.copy()
+
+    actions = to_environment(raw, BOX, "clip")
+
+    np.testing.assert_array_equal(actions, np.array([[-2.0, 5.0], [1.5, 10.0], [2.0, 0.0]], np.float32))
+    np.testing.assert_array_equal(raw, kept)
+    assert actions.dtype == np.float32
+
+
+def test_rescale_maps_minus_one_to_the_lower_and_one_to_the_upper_bound() -> None:
+    raw = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0], [0.5, -0.5]], np.float32)
+
+    actions = to_environment(raw, BOX, "rescale")
+
+    expected = np.array([[-2.0, 0.0], [0.0, 5.0], [2.0, 10.0], [1.0, 2.5]], np.float32)
+    np.testing.assert_array_equal(actions, expected)
+
+
+def test_rescale_cuts_at_minus_one_and_one_first() -> None:
+    raw = np.array([[-7.0, 7.0]], np.float32)
+
+    assert to_environment(raw, BOX, "rescale").tolist() == [[-2.0, 10.0]]
+
+
+def test_what_the_agent_is_told_is_what_rescale_maps_from() -> None:
+    # A normaliser that declared [0, 1] but mapped from [-1, 1] gave half of the actions only.
+    told = spec_for_agent({"": BOX}, "rescale")[""]
+    ends = np.array([np.broadcast_to(told.low, 2), np.broadcast_to(told.high, 2)], np.float32)
+
+    assert (told.low, told.high) == ((-1.0,), (1.0,))
+    assert to_environment(ends, BOX, "rescale").tolist() == [[-2.0, 0.0], [2.0, 10.0]]
+
+
+def test_rescale_never_steps_over_a_bound_by_rounding() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        low, high = sorted(rng.normal(0.0, 10.0 ** rng.integers(-3, 4), 2).astype(np.float32).tolist())
+        spec = ArraySpec("box", (1,), "float32", (low,), (high,))
+
+        actions = to_environment(np.array([[-1.0], [1.0], [0.999999]], np.float32), spec, "rescale")
+
+        assert (actions >= np.float32(low)).all() and (actions <= np.float32(high)).all()
+
+
+def test_none_changes_nothing_and_copies() -> None:
+    raw = np.array([[-3.0, 50.0]], np.float32)
+
+    actions = to_environment(raw, BOX, "none")
+    actions[0, 0] = 0.0
+
+    assert raw.tolist() == [[-3.0, 50.0]]
+
+
+def test_a_bound_that_all_elements_share_goes_with_one_that_they_do_not() -> None:
+    raw = np.array([[-5.0, -5.0, 5.0]], np.float32)
+
+    assert to_environment(raw, COMMON_HIGH, "clip").tolist() == [[-1.0, 0.0, 1.0]]
+    assert to_environment(raw, COMMON_HIGH, "rescale").tolist() == [[-1.0, 0.0, 1.0]]
+
+
+def test_a_discrete_action_begins_where_the_environment_begins() -> None:
+    spec = ArraySpec("discrete", (), "int64", n=(3,), start=-1)
+
+    assert to_environment(np.array([0, 1, 2]), spec, "clip").tolist() == [-1, 0, 1]
+
+
+def test_rescale_of_an_unbounded_box_is_refused_and_names_it() -> None:
+    with pytest.raises(SpaceError, match=r"'rescale' needs finite bounds.*inf.*'arm'; use 'clip'"):
+        spec_for_agent({"arm": HALF_OPEN}, "rescale")
+
+
+def test_other_kinds_are_told_as_they_are() -> None:
+    specs = {"a": ArraySpec("discrete", (), "int64", n=(3,)), "b": HALF_OPEN}
+
+    assert spec_for_agent(specs, "clip") == specs
+    assert spec_for_agent({"a": specs["a"]}, "rescale") == {"a": specs["a"]}
