@@ -58,7 +58,8 @@ def autoresume(options: SessionOptions, requests: StopRequest) -> Ended | None:
     _compare_cpanel(paths, loaded)
     changes = _new_changes(paths, loaded)
     if is_done(paths.root) and not changes:
-        return _say_done(paths)
+        _say_done(paths)
+        return None
     resumed = dataclasses.replace(
         options,
         mode=Mode.RESUME,
@@ -72,7 +73,8 @@ def autoresume(options: SessionOptions, requests: StopRequest) -> Ended | None:
     try:
         return launch(resumed, requests)
     except SessionDoneError:
-        return _say_done(paths)
+        _say_done(paths)
+        return None
 
 
 def _say_done(paths: SessionPaths) -> None:

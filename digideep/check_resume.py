@@ -1,4 +1,4 @@
-"""`--check-resume`: does a run that was interrupted end with the bits of one that never stopped?
+"""`--check-resume`: whether a run that was interrupted ends with the bits of one that never stopped.
 
 Two temporary sessions are trained by processes of their own: one for N epochs and, resumed, for N more, the other for
 2N epochs in one go. Then everything in their last checkpoints is compared, but for what the clock has touched.
@@ -62,8 +62,8 @@ def check_resume(options: SessionOptions, requests: StopRequest) -> int:
         raise
     if difference:
         raise NotReproducibleError(
-            f"--check-resume: expected {epochs} + {epochs} epochs to end with the bits of {2 * epochs}, found the first "
-            f"difference in {difference}; compare {interrupted} with {straight}"
+            f"--check-resume: expected {epochs} + {epochs} epochs to end with the bits of {2 * epochs}, found the "
+            f"first difference in {difference}; compare {interrupted} with {straight}"
         )
     shutil.rmtree(directory)
     return 0

@@ -19,14 +19,14 @@ from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.inventory import effective_params
 from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
 from digideep.pipeline.options import Mode, SessionOptions
-from digideep.pipeline.session import Session
 from digideep.pipeline.signals import StopRequest
 from digideep.utility.device import prepare_process, require_device
 from digideep.utility.imports import resolve, searching
-from digideep.utility.node import configure
+from digideep.utility.node import Config, configure
 
 if TYPE_CHECKING:
     from digideep.pipeline.runner import Outcome, Runner
+    from digideep.pipeline.session import Session
 
 __all__ = ["Ended", "launch"]
 
@@ -62,20 +62,17 @@ def _fresh(options: SessionOptions, requests: StopRequest) -> Ended:
         options = dataclasses.replace(options, session_name=expand_session_name(options.session_name, loaded.cpanel))
     with searching(after=loaded.search):
         _check_environment(loaded)
-        session = Session(_PACKAGE, options, requests=requests)
-        session.take(
-            Experiment(
-                preset=loaded.preset,
-                cpanel=loaded.cpanel,
-                base=loaded.base,
-                params=loaded.params,
-                changes=loaded.entries,
-                allowed=loaded.allowed,
-                modules=loaded.modules,
-                files=loaded.files,
-            )
+        experiment = Experiment(
+            preset=loaded.preset,
+            cpanel=loaded.cpanel,
+            base=loaded.base,
+            params=loaded.params,
+            changes=loaded.entries,
+            allowed=loaded.allowed,
+            modules=loaded.modules,
+            files=loaded.files,
         )
-        return _run(session)
+        return _run(options, experiment, requests)
 
 
 def _check_environment(loaded: LoadedParams) -> None:
@@ -90,7 +87,7 @@ def _check_environment(loaded: LoadedParams) -> None:
     with contextlib.suppress(EnvironmentFailure):
         spec = describe_env(config, allowed=loaded.allowed)
         for name, node in loaded.params["agents"].items():
-            agent = configure(node, where=f"/agents/{name}", allowed=loaded.allowed)
+            agent: Config = configure(node, where=f"/agents/{name}", allowed=loaded.allowed)
             if hasattr(agent, "check_spaces"):
                 agent.check_spaces(spec)
 
@@ -113,9 +110,7 @@ def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
     )
     modules = (paths.modules,) if trusted.code else ()
     with searching(after=modules, bytecode=False):
-        session = Session(_PACKAGE, options, requests=requests)
-        session.take(experiment)
-        return _run(session)
+        return _run(options, experiment, requests)
 
 
 def _decide_code(
@@ -132,29 +127,33 @@ def _decide_code(
     return decision
 
 
-def _run(session: Session) -> Ended:
-    from digideep.pipeline.runner import Runner
+def _run(options: SessionOptions, experiment: Experiment, requests: StopRequest) -> Ended:
+    from digideep.pipeline.session import Session
 
-    experiment = session.experiment
-    assert experiment is not None
-    node = experiment.params["runner"]
-    runner_class = resolve(
-        type(configure(node, where="/runner", allowed=experiment.allowed)).builds,
-        where="/runner/type",
-        allowed=experiment.allowed,
-    )
-    if not (isinstance(runner_class, type) and issubclass(runner_class, Runner)):
-        raise UsageError(f"/runner/type: expected a configuration that builds a Runner, found {node['type']!r}")
+    session = Session(_PACKAGE, options, requests=requests)
+    session.take(experiment)
     with session:
-        if session.options.mode is Mode.CREATE:
+        if options.mode is Mode.CREATE:
             return Ended(0, session)
         with session.reporting():
-            runner = runner_class(experiment.params, experiment.allowed)
+            runner = _runner_class(experiment)(experiment.params, experiment.allowed)
             with contextlib.closing(runner):
                 runner.start(session)
                 outcome = _act(runner, session)
             session.finish(outcome.exit_code, outcome.reason)
     return Ended(outcome.exit_code, session)
+
+
+def _runner_class(experiment: Experiment) -> type[Runner]:
+    """Return the class that `/runner` builds; torch is imported here, and not before."""
+    from digideep.pipeline.runner import Runner
+
+    node = experiment.params["runner"]
+    config: Config = configure(node, where="/runner", allowed=experiment.allowed)
+    runner_class = resolve(config.builds, where="/runner/type", allowed=experiment.allowed)
+    if not (isinstance(runner_class, type) and issubclass(runner_class, Runner)):
+        raise UsageError(f"/runner/type: expected a configuration that builds a Runner, found {node['type']!r}")
+    return runner_class
 
 
 def _act(runner: Runner, session: Session) -> Outcome:

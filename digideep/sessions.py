@@ -25,7 +25,7 @@ from digideep.pipeline.inventory import (
 )
 from digideep.pipeline.layout import check_session, read_meta, session_root
 from digideep.pipeline.summary import Summary
-from digideep.pipeline.trust import assess, needed_modules, sign
+from digideep.pipeline.trust import assess, importable_packages, sign
 
 __all__ = ["Answer", "main"]
 
@@ -247,7 +247,7 @@ def _verdict(entry: dict[str, Any]) -> str:
 
 def _trust(options: argparse.Namespace) -> Answer:
     paths = check_session(_path(options.place))
-    modules = needed_modules(effective_params(paths))
+    modules = importable_packages(paths, effective_params(paths))
     if reason := sign(paths, modules=modules):
         raise TrustError(f"{one_line(paths.root)}: expected to sign it, found that {reason}; use --trust-session")
     names = ", ".join(modules) or "none beyond digideep"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,19 +34,21 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 
 
 @pytest.fixture
-def new_session(tmp_path: Path) -> Callable[..., SessionPaths]:
+def new_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SessionPaths]:
     """Return a function that makes a session in which nothing was trained."""
 
     def make(name: str = "session_1", *, params: dict[str, Any] | None = None, **summary: Any) -> SessionPaths:
         paths = SessionPaths(tmp_path / name)
         paths.root.mkdir()
-        write_meta(paths, new_meta(preset="digideep.params.cartpole_ppo", message="a trial"))
-        publish_json(paths.cpanel, {"seed": 1})
-        publish(paths.params, dumps_yaml(PARAMS if params is None else params).encode())
-        publish_json(paths.repeal, [])
-        stamp_template(paths)
-        save_modules(paths, find_sources([]), options=["--resume", "--play", "--load-checkpoint", "--set"])
-        dataclasses.replace(Summary(state="stopped", exit_code=75, reason="max_iter"), **summary).write(paths)
+        with monkeypatch.context() as quick:  # a hundred fsyncs, which no test of a session's content needs
+            quick.setattr(os, "fsync", lambda descriptor: None)
+            write_meta(paths, new_meta(preset="digideep.params.cartpole_ppo", message="a trial"))
+            publish_json(paths.cpanel, {"seed": 1})
+            publish(paths.params, dumps_yaml(PARAMS if params is None else params).encode())
+            publish_json(paths.repeal, [])
+            stamp_template(paths)
+            save_modules(paths, find_sources([]), options=["--resume", "--play", "--load-checkpoint", "--set"])
+            dataclasses.replace(Summary(state="stopped", exit_code=75, reason="max_iter"), **summary).write(paths)
         return paths
 
     return make

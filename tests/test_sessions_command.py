@@ -163,8 +163,8 @@ def test_trust_signs_what_the_parameters_name_with_their_changes(new_session: Ma
 
     found = _json(capsys, "trust", str(paths.root))
 
-    assert found == {"path": str(paths.root), "signed": True, "modules": ["tug_game.envs"]}
-    assert assess(paths).allowed[-1] == "tug_game.envs"
+    assert found == {"path": str(paths.root), "signed": True, "modules": ["tug_game"]}
+    assert assess(paths).allowed[-1] == "tug_game"
 
 
 def test_where_no_key_can_be_kept_trust_ends_with_6(

@@ -19,6 +19,7 @@ from digideep.testing import (
     ToyEnv,
     check_state_roundtrip,
     check_stateful,
+    toy_ppo,
 )
 
 
@@ -101,7 +102,7 @@ def test_the_roundtrip_check_fails_where_there_is_no_state() -> None:
             super().__init__(env)
             self.handle = object()
 
-    with pytest.raises(AssertionError, match="the wrapper Silent.handle: a builtins.object is not plain data"):
+    with pytest.raises(AssertionError, match=r"the wrapper Silent.handle: a builtins.object is not plain data"):
         check_state_roundtrip(lambda: Silent(ToyEnv()))
 
 
@@ -207,3 +208,14 @@ def test_the_environments_are_registered_under_their_ids() -> None:
         observation, _ = env.reset(seed=0)
 
         assert env.observation_space.contains(observation)
+
+
+def test_the_toy_params_turn_everything_on_that_has_a_state() -> None:
+    params = toy_ppo.gen_params(toy_ppo.cpanel)
+
+    statistics, agent = params["explorer"]["train"]["statistics"], params["agents"]["agent"]
+    assert (statistics["observations"], statistics["rewards"]) == (True, True)
+    assert params["explorer"]["train"]["num_workers"] == 2
+    assert params["env"]["action_transform"] == "rescale"
+    assert agent["lr_horizon"] == agent["clip_param_horizon"] == 6 * 2 * 4 * 32
+    assert (agent["lr_final"], agent["clip_param_final"], agent["target_kl"]) == (0.0, 0.05, 0.05)

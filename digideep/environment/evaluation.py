@@ -52,6 +52,7 @@ class Evaluation:
         label: str,
         deterministic: bool,
         on_frame: Callable[[int, Any], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> None:
         self._vec = vec
         self._slab = slab
@@ -61,6 +62,7 @@ class Evaluation:
         self._label = label
         self._deterministic = deterministic
         self._on_frame = on_frame
+        self._should_stop = should_stop
         self._seats: dict[int, _Seat] = {}
         self._taken: dict[int, list[int]] = {env: [] for env in range(vec.num_envs)}
 
@@ -78,7 +80,7 @@ class Evaluation:
         for env in range(self._vec.num_envs):
             self._take(env, next(waiting, None))
         fresh = set(self._seats)
-        while self._seats:
+        while self._seats and not (self._should_stop is not None and self._should_stop()):
             self._act(fresh)
             self._vec.step(0)
             self._check()
@@ -92,7 +94,7 @@ class Evaluation:
             for env in sorted(fresh):
                 self._take(env, next(waiting, None))
             fresh &= set(self._seats)
-        return self._result(first, self._vec.collect())
+        return self._result(self._vec.collect())
 
     def _take(self, env: int, episode: int | None) -> None:
         """Give an environment its next episode, or leave it alone from now on."""
@@ -127,14 +129,14 @@ class Evaluation:
         bad = first_bad(self._slab, rows=1)
         if bad is not None:
             length = int(self._vec.tick - self._slab.born[bad.env]) - 1
-            raise not_finite(bad, self._slab, worker=self._vec.worker_of(bad.env), length=length)
+            raise not_finite(bad, self._slab, rows=1, worker=self._vec.worker_of(bad.env), length=length)
 
     def _show(self) -> None:
         if self._on_frame is not None:
             for env, seat in self._seats.items():
                 self._on_frame(seat.episode, self._vec.render(env))
 
-    def _result(self, first: int, finished: list[FinishedEpisode]) -> Played:
+    def _result(self, finished: list[FinishedEpisode]) -> Played:
         """Return the episodes in order; the n-th one that an environment ended is the n-th that it took."""
         played: dict[int, tuple[Episode, int]] = {}
         taken = {env: iter(numbers) for env, numbers in self._taken.items()}

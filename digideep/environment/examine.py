@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 import numpy as np
 
+from digideep.environment.config import EnvConfig
+from digideep.environment.make import make_env
 from digideep.environment.spaces import ActionReader, ObservationWriter, env_spec, sample_action
 from digideep.environment.state import capture, obstacle, restore
 from digideep.environment.vec.outcome import check_info, flag, number
 from digideep.environment.wrappers.action import Transform
 from digideep.errors import NonFiniteError
 from digideep.spec import EnvSpec
+from digideep.utility.imports import BUILT_IN
 from digideep.utility.seeding import generator
 
-__all__ = ["Probe", "first_difference", "seed_difference", "state_difference"]
+__all__ = ["Probe", "first_difference", "seed_difference", "state_difference", "state_obstacle"]
 
 Make: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -120,6 +123,19 @@ def state_difference(make: Make, *, steps: int = 60, seed: int = 1) -> str:
         if difference:
             return f"saved after {walked} steps, then {difference}"
     return ""
+
+
+def state_obstacle(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> str:
+    """Return why the environment of `config` has no state that could be saved; empty if it has one.
+
+    Raises:
+        DigideepError: it cannot be made, see `make_env`.
+    """
+    env = make_env(config, allowed=allowed)
+    try:
+        return obstacle(env)
+    finally:
+        env.close()
 
 
 def first_difference(left: Any, right: Any, *, path: str = "") -> str:

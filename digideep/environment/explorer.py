@@ -19,7 +19,7 @@ from digideep.environment.vec.base import VecEnv
 from digideep.environment.vec.choose import choose_workers, make_vec_env
 from digideep.environment.vec.slab import RESET, RUN, Slab
 from digideep.environment.wrappers.action import spec_for_agent
-from digideep.errors import CheckpointError, ConfigError, NonFiniteError, UsageError
+from digideep.errors import CheckpointError, ConfigError, UsageError
 from digideep.spec import EnvSpec
 from digideep.types import Actor, Chunk, ChunkMeta, Episode, Progress, StateDict
 from digideep.utility.imports import BUILT_IN
@@ -166,12 +166,14 @@ class Explorer:
             array[0] = array[last]
         slab.masks[0] = slab.masks[last]
         self._actor_slab.carry()
-        lengths = self._vec.tick - slab.born  # of the running episodes, for messages
+        tick = self._vec.tick
+        lengths = tick - slab.born  # of the running episodes, for messages
         actor = self._actors[self._actor_slab.name]
         try:
             self._sample(actor, self._actor_slab)
-        except NonFiniteError:
-            self._check(last, lengths)  # an observation that went bad before the action did is the cause
+        except Exception:
+            # A number that went bad before is the cause of whatever the policy or an environment made of it.
+            self._check(self._vec.tick - tick, lengths)
             raise
         self._check(last, lengths)
         self._finish_episodes()
@@ -208,7 +210,8 @@ class Explorer:
     def _check(self, rows: int, lengths: np.ndarray[Any, Any]) -> None:
         bad = first_bad(self._slab, rows=rows)
         if bad is not None:
-            raise not_finite(bad, self._slab, worker=self._vec.worker_of(bad.env), length=int(lengths[bad.env]))
+            worker = self._vec.worker_of(bad.env)
+            raise not_finite(bad, self._slab, rows=rows, worker=worker, length=int(lengths[bad.env]))
 
     def _finish_episodes(self) -> None:
         for done in self._vec.collect():
@@ -223,6 +226,7 @@ class Explorer:
         stochastic: bool | None = None,
         first_episode: int = 0,
         on_frame: Callable[[int, Any], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> list[Episode]:
         """Play episodes `first_episode` to `first_episode + n_episodes` and return them in order.
 
@@ -234,6 +238,7 @@ class Explorer:
             stochastic: sampled instead of most likely actions; None takes the configuration's `deterministic`.
             first_episode: number of the first one.
             on_frame: gets the number of the episode and what `render()` returned, after each reset and step.
+            should_stop: asked after each step; where it says so, only the episodes that have ended are returned.
         """
         if not self._actors:
             raise UsageError(f"explorer of mode {self.mode!r}: expected actors before evaluate(), found none")
@@ -247,6 +252,7 @@ class Explorer:
             label=self._label,
             deterministic=self._config.deterministic if stochastic is None else not stochastic,
             on_frame=on_frame,
+            should_stop=should_stop,
         )
         count = self._config.n_episodes if n_episodes is None else n_episodes
         episodes, workers = evaluation.play(first_episode, count)

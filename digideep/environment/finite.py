@@ -53,19 +53,20 @@ def first_bad(slab: Slab, *, rows: int) -> Bad | None:
     return min(bad, key=lambda entry: entry[:2])[2] if bad else None
 
 
-def not_finite(bad: Bad, slab: Slab, *, worker: int, length: int) -> NonFiniteError:
+def not_finite(bad: Bad, slab: Slab, *, rows: int, worker: int, length: int) -> NonFiniteError:
     """Return the error that says in which step of which episode a number went bad.
 
     Args:
         bad: what `first_bad` found.
         slab: where.
+        rows: how many steps of it have been made.
         worker: that holds the environment.
         length: of the environment's episode at row 0.
     """
     masks = slab.masks[:, bad.env]
     row = bad.row + (bad.key == "/rewards")  # the row after the step that gave it
     opened = [t for t in range(1, row + 1) if masks[t] == 0]
-    later = sum(1 for t in range(row + 1, slab.n_steps + 1) if masks[t] == 0)
+    later = sum(1 for t in range(row + 1, rows + 1) if masks[t] == 0)
     where = describe(
         slab.spec.id,
         env=bad.env,

@@ -16,7 +16,7 @@ from digideep.model.init import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
 from digideep.model.observations import FlatObservations, flat_rows
 from digideep.spec import ArraySpec
 
-__all__ = ["ActorCriticMLP", "FrozenMLP", "Prediction"]
+__all__ = ["ACTIVATIONS", "ActorCriticMLP", "FrozenMLP", "Prediction"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -37,7 +37,8 @@ def _relu(values: Array) -> None:
     np.maximum(values, 0.0, out=values)
 
 
-_NUMPY: dict[str, Callable[[Array], None]] = {"tanh": _tanh, "relu": _relu}
+ACTIVATIONS: dict[str, Callable[[Array], None]] = {"tanh": _tanh, "relu": _relu}
+"""Activations that numpy computes in place; the others exist in torch only."""
 
 
 class Prediction(NamedTuple):
@@ -89,14 +90,14 @@ class FrozenMLP:
     def __init__(self, network: ActorCriticMLP) -> None:
         self._specs = network.observations
         self._shared = network.config.shared
-        self._activate = _NUMPY[network.config.activation]
+        self._activate = ACTIVATIONS[network.config.activation]
         self._policy = [_frozen(layer) for layer in (*network.policy_layers, network.policy_head)]
         self._value = [_frozen(layer) for layer in (*network.value_layers, network.value_head)]
 
     @staticmethod
     def can_freeze(network: nn.Module) -> bool:
         """Whether `network` is exactly an `ActorCriticMLP`, on the CPU, in float32, with an activation numpy has."""
-        if type(network) is not ActorCriticMLP or network.config.activation not in _NUMPY:
+        if type(network) is not ActorCriticMLP or network.config.activation not in ACTIVATIONS:
             return False
         weight = network.policy_head.weight
         return weight.device.type == "cpu" and weight.dtype == torch.float32

@@ -16,6 +16,7 @@ __all__ = ["BYTES_LIMIT", "FILES_LIMIT", "TreeFile", "code_hash", "exact_hashes"
 
 BYTES_LIMIT = 20 << 20  # of all code in a session
 FILES_LIMIT = 20_000
+_DEPTH_LIMIT = 60
 
 _SKIPPED_DIRECTORIES = frozenset(
     "__pycache__ .git .hg .svn .bzr .jj _darcs CVS .venv node_modules .mypy_cache .pytest_cache .ruff_cache "
@@ -64,6 +65,8 @@ def files_of(package: Path, *, name: str) -> list[TreeFile]:
 
 
 def _walk(directory: Path, *, relative: str, root: Path, above: tuple[Path, ...]) -> Iterator[TreeFile]:
+    if len(above) > _DEPTH_LIMIT:
+        raise UsageError(f"{one_line(root)}: expected at most {_DEPTH_LIMIT} nested directories, found more")
     with os.scandir(directory) as entries:
         listed = list(entries)
     for entry in listed:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from digideep.errors import NonFiniteError, one_line
-from digideep.utility.codec import CodecError, encode
 from digideep.pipeline.manifest import CLOCKS, STATE_NAME, Component, check_components
 from digideep.pipeline.tensorfile import write_safetensors
 from digideep.pipeline.verified import STATE_LIMIT_BYTES
+from digideep.utility.codec import CodecError, encode
 
 __all__ = ["Contents", "gather"]
 

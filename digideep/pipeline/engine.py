@@ -16,7 +16,7 @@ from digideep.errors import ConfigError
 from digideep.pipeline.config import SerialEngineConfig
 from digideep.types import Actor, Counters, EngineEvents, Episode, Node, Progress, StateDict
 from digideep.utility.device import DeviceChoice, choose_device, choose_threads, require_device, unusable_gpu
-from digideep.utility.node import build, configure
+from digideep.utility.node import Config, build, configure
 from digideep.utility.profiling import TimerNode, timer_block
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class SerialEngine:
         classes, widths = ["mlp"], [0]
         for name, node in agents.items():
             if node.get("model"):
-                config = configure(node["model"], where=f"/agents/{name}/model", allowed=self._session.allowed)
+                config: Config = configure(node["model"], where=f"/agents/{name}/model", allowed=self._session.allowed)
                 classes.append(getattr(config, "network_class", "custom"))
                 widths.append(max(getattr(config, "hidden_sizes", ()) or (0,)))
         return max(classes, key=order.index), max(widths)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from digideep.errors import DigideepError
 from digideep.pipeline.fsio import publish_json
+from digideep.pipeline.video import VideoRecorder
 from digideep.types import Actor, Episode, Node
 from digideep.utility.node import build
 from digideep.utility.seeding import rng_state, set_rng_state
@@ -83,16 +84,19 @@ class Evaluator:
         options, directory = self._session.options, self._session.evaluation_directory
         seed = self._seed if options.seed is None else options.seed
         render_mode = "rgb_array" if options.record else "human" if options.render else None
-        explorer = self._build("eval", seed=seed, monitor_dir=directory / "monitor", render_mode=render_mode)
-        try:
+        recorder = VideoRecorder(directory / "videos") if options.record else None
+        with contextlib.ExitStack() as stack:
+            explorer = self._build("eval", seed=seed, monitor_dir=directory / "monitor", render_mode=render_mode)
+            stack.callback(explorer.close)
+            if recorder is not None:
+                stack.callback(recorder.close)
             explorer.set_actors(actors)
             episodes = explorer.evaluate(
                 n_episodes=options.episodes,
                 stochastic=options.stochastic,
+                on_frame=None if render_mode is None else _no_frame if recorder is None else recorder.add,
             )
             explorer.sync()
-        finally:
-            explorer.close()
         result = Evaluation.of(episodes) if episodes else Evaluation([], math.nan, math.nan, None)
         self._publish(result, directory, seed=seed)
         return result
@@ -141,6 +145,10 @@ class Evaluator:
         session.say(
             f"mean return {result.mean_return:.6g} +- {result.std_return:.6g} over {len(result.episodes)} episodes"
         )
+
+
+def _no_frame(episode: int, frame: Any) -> None:
+    """Do nothing with what `render()` gives where a window shows it."""
 
 
 def _metrics(episode: Episode) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeGuard
 
 from digideep.errors import CheckpointError, UsageError, one_line
-from digideep.utility.codec import CodecError, StateTree
 from digideep.pipeline.fsio import Written
 from digideep.pipeline.strictjson import loads_json
+from digideep.utility.codec import CodecError, StateTree
 
 __all__ = [
     "CLOCKS",

@@ -87,7 +87,7 @@ def decide(paths: SessionPaths, trust: Trust, *, code: Literal["session", "insta
     if code == "session" and not trust.code:
         raise TrustError(untrusted(paths.root, trust, "own code (--code session)"))
     if runs_from(paths.modules):
-        return _same_code(paths)
+        return _same_code(paths, trusted=trust.code)
     try:
         differing = tuple(differing_files(paths.modules))
     except UsageError as error:
@@ -95,7 +95,7 @@ def decide(paths: SessionPaths, trust: Trust, *, code: Literal["session", "insta
             raise
         differing = (one_line(error),)
     if not differing:
-        return _same_code(paths)
+        return _same_code(paths, trusted=trust.code)
     files = told_files(differing)
     if code == "installed":
         line = f"code: the installed digideep takes over from the session's; they differ in {files}"
@@ -109,9 +109,10 @@ def decide(paths: SessionPaths, trust: Trust, *, code: Literal["session", "insta
     return Decision("data", differing, line, exact=False)
 
 
-def _same_code(paths: SessionPaths) -> Decision:
+def _same_code(paths: SessionPaths, *, trusted: bool) -> Decision:
     contents = read_contents(paths.modules)
-    changed = [] if contents is None else changed_packages(contents)
+    # Hashing large packages takes a while, and a session that nobody vouches for does not choose which ones.
+    changed = changed_packages(contents) if contents is not None and trusted else []
     if not changed:
         return Decision("same", (), "", exact=True)
     names = ", ".join(changed)
@@ -132,7 +133,7 @@ def decide_in_python(paths: SessionPaths, *, code: Literal["session", "installed
     """
     differing = () if runs_from(paths.modules) else tuple(differing_files(paths.modules))
     if not differing:
-        return _same_code(paths)
+        return _same_code(paths, trusted=True)
     if code != "installed":
         raise UsageError(
             f"{one_line(paths.root)}: expected the code of the session, found another version running "

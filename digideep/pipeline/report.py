@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from digideep.types import EngineEvents, Episode
 
 if TYPE_CHECKING:
-    from digideep.pipeline.state import TestResult
+    from digideep.pipeline.state import ScoredTest
     from digideep.utility.monitoring import Monitor
 
 __all__ = ["TRAIN_WINDOW", "live_text", "mean_return", "monitor_episodes", "monitor_test", "print_epoch"]
@@ -44,7 +44,7 @@ def mean_return(monitor: Monitor) -> float | None:
     return None if statistics is None else float(statistics["mean"])
 
 
-def print_epoch(row: Mapping[str, Any], *, epoch: int, frame: int, goal: float, result: TestResult | None) -> None:
+def print_epoch(row: Mapping[str, Any], *, epoch: int, frame: int, goal: float, result: ScoredTest | None) -> None:
     """Log the lines of one epoch: progress and returns, then what the updates say at level debug."""
     columns = row["data"]
     parts = [f"epoch {epoch}", f"frame {frame}", f"{100 * goal:.0f} %"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from digideep.errors import EXIT_PREEMPTED, CheckpointError, StorageError
 from digideep.pipeline import evaluation, report
 from digideep.pipeline.config import RunnerConfig
-from digideep.pipeline.state import Goal, RunnerState, TestResult
+from digideep.pipeline.state import Goal, RunnerState, ScoredTest
 from digideep.types import Counters, Engine, Progress, StateDict
 from digideep.utility.imports import BUILT_IN, resolve
 from digideep.utility.node import build, configure
@@ -169,7 +169,8 @@ class Runner:
         self._update_meta()
         report.monitor_episodes(self.session.monitor, events)
         self.session.count_faults(events)
-        self.session.live.update(self._live_text)
+        if self.session.live.enabled:
+            self.session.live.update(self._live_text())
 
     def termination_check(self) -> Outcome | None:
         """Return why the run ends here, or None."""
@@ -241,7 +242,7 @@ class Runner:
             result = self._evaluator.test(self.engine.actors())
         if result is None:
             return False
-        self.state = self.state.tested(TestResult.of(result, epoch=self.epoch, frame=self.frame))
+        self.state = self.state.tested(ScoredTest.of(result, epoch=self.epoch, frame=self.frame))
         report.monitor_test(self.session.monitor, result)
         return True
 

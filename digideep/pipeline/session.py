@@ -20,7 +20,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from digideep.errors import EXIT_PREEMPTED, CheckpointError, DigideepError, SessionDoneError, StorageError, UsageError, one_line
+from digideep.errors import (
+    EXIT_PREEMPTED,
+    CheckpointError,
+    DigideepError,
+    SessionDoneError,
+    StorageError,
+    UsageError,
+    one_line,
+)
 from digideep.pipeline import founding, meta, stdout
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore, NoCheckpointError
 from digideep.pipeline.exactness import EXACT, device_name, differences, lessened, thread_counts, versions
@@ -44,7 +52,7 @@ from digideep.pipeline.summary import Summary
 from digideep.spec import spec_to_plain
 from digideep.types import EngineEvents, StateDict
 from digideep.utility.logging import open_report
-from digideep.utility.tensorboard import serve
+from digideep.utility.tensorboard import TensorBoardServer, serve
 
 if TYPE_CHECKING:
     from digideep.spec import EnvSpec
@@ -74,9 +82,7 @@ class Session:
         self, root_path: Path | str, options: SessionOptions | None = None, *, requests: StopRequest | None = None
     ) -> None:
         if options is None:
-            from digideep.pipeline.cli import parse_session
-
-            options = parse_session(sys.argv[1:])
+            options = _options_of_command_line()
         self.root_path = Path(root_path)
         self.options = options
         self.requests = requests or StopRequest()
@@ -159,7 +165,7 @@ class Session:
             self.logs.start()
             stack.callback(self.logs.stop)
             if options.tensorboard:
-                stack.callback(serve(self.paths.tensorboard, options.tensorboard_host).close)
+                stack.callback(self._serve().close)
 
     def _announce(self, scratch: Path | None) -> None:
         """Print the first line, which says where the results of this start go."""
@@ -174,7 +180,9 @@ class Session:
             self.evaluation_directory.mkdir(parents=True, exist_ok=True)
         else:
             self.paths.evaluations.mkdir(exist_ok=True)
-            self.evaluation_directory = new_directory(self.paths.evaluations, f"evaluation_{timestamp(datetime.now(UTC))}")
+            self.evaluation_directory = new_directory(
+                self.paths.evaluations, f"evaluation_{timestamp(datetime.now(UTC))}"
+            )
         self.say("evaluation: none (dry run)" if scratch else f"evaluation: {self.evaluation_directory}")
 
     def _refuse_if_done(self) -> None:
@@ -258,6 +266,13 @@ class Session:
             logger.info("resumes from %s, frame %d", checkpoint.path.name, checkpoint.manifest["frame"])
         self.logs.cut({} if checkpoint is None else checkpoint.manifest["logs"])
 
+    def _serve(self) -> TensorBoardServer:
+        def tell(url: str) -> None:
+            logger.info("TensorBoard: %s", url)
+
+        self.paths.tensorboard.mkdir(exist_ok=True)
+        return serve(self.paths.tensorboard, host=self.options.tensorboard_host, on_ready=tell)
+
     # What a run says and asks
 
     def say(self, line: str) -> None:
@@ -324,7 +339,7 @@ class Session:
     def _changes(self, engine: Engine) -> list[Mapping[str, Any]]:
         assert self.experiment is not None
         at = {"epoch": int(self.monitor.meta["epoch"]), "time": meta.now_text()}
-        changes = [{**change, **at} for change in self.experiment.changes]
+        changes: list[Mapping[str, Any]] = [{**change, **at} for change in self.experiment.changes]
         chosen = self.experiment.params["engine"].get("chosen")
         if chosen != engine.chosen:
             changes.append({"path": "/engine/chosen", "old": chosen, "new": dict(engine.chosen), **at})
@@ -422,3 +437,12 @@ class Session:
 
     def _timer_metadata(self) -> dict[str, Any]:
         return {"command_line": list(self.options.command_line), "versions": versions(), "session": self.paths.name}
+
+
+def _options_of_command_line() -> SessionOptions:
+    from digideep.pipeline.cli import parse
+
+    request = parse(sys.argv[1:])
+    if not isinstance(request, SessionOptions):
+        raise UsageError("session: expected a command line that opens a session, found one that asks for text only")
+    return request

@@ -251,15 +251,20 @@ def _installed(name: str, source: str) -> Source | None:
     return Source(name, path) if same_name and path.is_absolute() and path.exists() else None
 
 
-def _hashes_today(name: str, source: str) -> dict[str, str] | None:
+def _files_today(name: str, source: str) -> list[TreeFile] | None:
+    """Return the files of a module as it is installed today; None where it is not, or cannot be read."""
     installed = _installed(name, source)
-    return None if installed is None else hashes_of(_code_files(installed))
+    try:
+        return None if installed is None else _code_files(installed)
+    except UsageError:
+        return None
 
 
 def differing_files(modules: Path) -> list[str]:
     """Return the files, as `<module>/<path>`, in which the code of a session differs from what is installed.
 
-    A module that is not installed at all stands there by its name alone. Empty where nothing differs.
+    A module that is not installed at all, or is much larger today, stands there by its name alone. Empty where nothing
+    differs.
 
     Raises:
         UsageError: `modules/` cannot be read.
@@ -268,24 +273,31 @@ def differing_files(modules: Path) -> list[str]:
     if contents is None:
         return []
     differing: set[str] = set()
+    room_here = room_there = 2 * BYTES_LIMIT  # a table of names that were never copied must not make us read the disk
     for name, module in contents.copied.items():
         own = modules / name if (modules / name).is_dir() else modules / f"{name}{Path(module['source']).suffix}"
-        files = _code_files(Source(name, own))
-        if sum(file.bytes for file in files) > BYTES_LIMIT:
-            raise UsageError(f"{one_line(own)}: expected at most {BYTES_LIMIT} bytes of code, found more; restore it")
-        today = _hashes_today(name, module["source"])
-        if today is None:
+        files, today = _code_files(Source(name, own)), _files_today(name, module["source"])
+        room_here -= sum(file.bytes for file in files)
+        if room_here < 0:
+            raise UsageError(
+                f"{one_line(modules)}: expected at most {BYTES_LIMIT} bytes of code, found more; restore it"
+            )
+        room_there -= sum(file.bytes for file in today or [])
+        if today is None or room_there < 0:
             differing.add(name)
         else:
-            differing.update(path for path, _ in hashes_of(files).items() ^ today.items())
+            differing.update(path for path, _ in hashes_of(files).items() ^ hashes_of(today).items())
     return sorted(differing)
 
 
 def changed_packages(contents: Contents) -> list[str]:
     """Return the modules that were too large to be copied and are not, today, what they were then."""
-    return sorted(
-        name for name, module in contents.listed.items() if _hashes_today(name, module["source"]) != module["files"]
-    )
+    changed = []
+    for name, module in contents.listed.items():
+        today = _files_today(name, module["source"])
+        if today is None or hashes_of(today) != module["files"]:
+            changed.append(name)
+    return sorted(changed)
 
 
 def runs_from(modules: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from digideep.types import Counters, Episode, StateDict
 
-__all__ = ["Goal", "RunnerState", "TestResult"]
+__all__ = ["Goal", "RunnerState", "ScoredTest"]
 
 
 class Goal(NamedTuple):
@@ -19,10 +19,8 @@ class Goal(NamedTuple):
     stop_return: float | None
 
 
-class TestResult(NamedTuple):
+class ScoredTest(NamedTuple):
     """What a test found: returns over `n` episodes."""
-
-    __test__ = False  # for pytest, which takes the name for one of its own
 
     epoch: int
     frame: int
@@ -31,7 +29,7 @@ class TestResult(NamedTuple):
     n: int
 
     @classmethod
-    def of(cls, episodes: Sequence[Episode], *, epoch: int, frame: int) -> TestResult:
+    def of(cls, episodes: Sequence[Episode], *, epoch: int, frame: int) -> ScoredTest:
         """Return the summary of `episodes`; the deviation is that of the population."""
         returns = [episode.return_ for episode in episodes]
         mean = math.fsum(returns) / len(returns)
@@ -53,7 +51,7 @@ class RunnerState(NamedTuple):
     cycle: int = 0  # since the beginning: the number of a checkpoint saved now
     epoch_cycles: int = 0  # in the epoch that is running
     pending: bool = False
-    last_test: TestResult | None = None
+    last_test: ScoredTest | None = None
 
     def after_cycle(self, *, n_cycles: int, goal: Goal, counters: Counters) -> RunnerState:
         """Return the state after one more cycle; an epoch ends after `n_cycles`, or early where frames are the goal."""
@@ -65,7 +63,7 @@ class RunnerState(NamedTuple):
         """Return the state with the running epoch counted."""
         return self._replace(epoch=self.epoch + 1, epoch_cycles=0)
 
-    def tested(self, result: TestResult) -> RunnerState:
+    def tested(self, result: ScoredTest) -> RunnerState:
         """Return the state after a test."""
         return self._replace(last_test=result)
 
@@ -92,5 +90,5 @@ class RunnerState(NamedTuple):
         """Return the state that `to_plain` wrote; other keys are ignored."""
         fields = {name: state[name] for name in cls._fields}
         if fields["last_test"] is not None:
-            fields["last_test"] = TestResult(**fields["last_test"])
+            fields["last_test"] = ScoredTest(**fields["last_test"])
         return cls(**fields)

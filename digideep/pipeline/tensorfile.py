@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from digideep.errors import CheckpointError, UsageError, one_line
-from digideep.utility.codec import DTYPES
 from digideep.pipeline.strictjson import loads_json
+from digideep.utility.codec import DTYPES
 
 __all__ = ["Readable", "read_safetensors", "write_safetensors"]
 

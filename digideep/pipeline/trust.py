@@ -24,7 +24,8 @@ from digideep.pipeline.codetree import code_hash, exact_hashes, sha256_of
 from digideep.pipeline.fsio import publish_json, read_json
 from digideep.pipeline.keys import Key, find_key, make_key
 from digideep.pipeline.layout import SessionPaths, read_meta
-from digideep.utility.imports import BUILT_IN, is_allowed
+from digideep.pipeline.snapshot import read_contents
+from digideep.utility.imports import BUILT_IN, is_allowed, top_level
 
 __all__ = [
     "ENVIRONMENT_PACKAGES",
@@ -32,6 +33,7 @@ __all__ = [
     "assess",
     "check_requeue",
     "consented",
+    "importable_packages",
     "needed_modules",
     "require",
     "sign",
@@ -78,6 +80,22 @@ def needed_modules(params: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(environment.get("from_module"), str):
         names.add(environment["from_module"])
     return tuple(sorted(name for name in names if name and not is_allowed(name, consented(()))))
+
+
+def importable_packages(paths: SessionPaths, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the packages that a session may import once all of it is trusted: those it names and those it carries.
+
+    The class that a user's configuration builds may lie in another package than the configuration; which one, only
+    the code says.
+    """
+    names = [top_level(name) for name in needed_modules(params)]
+    try:
+        contents = read_contents(paths.modules)
+    except UsageError:
+        contents = None  # what is damaged there is told by those who compare it
+    if contents is not None:
+        names += [name for name in (*contents.copied, *contents.listed) if not is_allowed(name, consented(()))]
+    return tuple(sorted(set(names)))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -202,11 +220,11 @@ def assess(
     Args:
         paths: of the session.
         trust_session: the user gave --trust-session.
-        params: its tree; what it names is allowed where the whole session is trusted.
+        params: its tree; what it names and carries is allowed where the whole session is trusted.
         environ: the environment variables; None: those of this process.
     """
     environ = os.environ if environ is None else environ
-    named = () if params is None else needed_modules(params)
+    named = () if params is None else importable_packages(paths, params)
     if trust_session:
         return Trust("code", "--trust-session was given", consented(named))
     imports, reason = verify_signature(paths, find_key(environ))

@@ -1,7 +1,7 @@
 """Environments, an actor and contract tests for trying digideep and what is built on it.
 
-Importing this registers the environments, so `digideep.testing:Toy-v0` is an id like any other: `Toy-v0`, `Counting-v0`,
-`Faulty-v0`, and those with a known best return, `Identity-v0`, `Bandit-v0`, `Chain-v0`, `OneState-v0`.
+Importing this registers the environments, so that `digideep.testing:Toy-v0` is an id like any other: `Toy-v0`,
+`Counting-v0`, `Faulty-v0`, and those whose best return is known, `Identity-v0`, `Bandit-v0`, `Chain-v0`, `OneState-v0`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ COUNT_MODULUS = 97
 class CountingEnv(gymnasium.Env[Array, Any]):
     """Shows (0, rank), (1, rank), (2, rank), ... and wants its own count back as action.
 
-    Every reset shows the next integer too, so that each row of a slab must hold the one after the row before it. A reset
-    with a seed begins again at 0, and the rank becomes that seed modulo 2**20.
+    Every reset shows the next integer too, so that each row of a slab must hold the one after the row before it. A
+    reset with a seed begins again at 0, and the rank becomes that seed modulo 2**20.
 
     Args:
         lengths: steps of the episodes, one after the other, again from the first after the last.

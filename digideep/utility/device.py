@@ -36,6 +36,7 @@ def prepare_process() -> None:
     returns whatever the number of environments.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would be printed on standard output
     if platform.machine() in ("x86_64", "AMD64"):
         wide = "avx512f" in _cpu_flags()
         os.environ.setdefault("MKL_CBWR", "AVX512,STRICT" if wide else "AVX2,STRICT")

@@ -15,11 +15,13 @@ from digideep.agent.policy import Policy, build_policy
 from digideep.agent.ppo import losses
 from digideep.agent.ppo.agent import PPOAgent
 from digideep.agent.ppo.batches import minibatches
-from digideep.agent.ppo.learner import fused_gradients, reference_gradients
+from digideep.agent.ppo.learner import fused_gradients, packed_gradients, reference_gradients
 from digideep.agent.ppo.losses import Losses, LossOptions, PPOBatch
 from digideep.model.config import MLPConfig
 from digideep.model.flat import FlatAdam, FlatParameters
 from digideep.model.heads import Evaluation
+from digideep.model.mlp import ActorCriticMLP
+from digideep.model.packed import PackedMLP
 from digideep.utility.node import node
 from digideep.utility.statistics import Normalizer
 
@@ -84,25 +86,61 @@ def rollout(make_spec: Any, make_agent: Any, make_chunk: Any) -> Callable[[str],
     return make
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_fused_equals_reference_after_ten_updates(head: str, options: LossOptions, rollout: Any) -> None:
-    spec, batches = rollout(head)
+def after_ten_updates(
+    policy: Policy, batches: list[PPOBatch], *, options: LossOptions, path: str
+) -> tuple[Policy, torch.Tensor]:
+    """Train a copy and return it with the figures of every update."""
+    policy = copy.deepcopy(policy)
+    network: list[PackedMLP] = []
+
+    def gradients(trained: Policy, batch: PPOBatch) -> torch.Tensor:
+        if path == "reference":
+            return reference_gradients(trained, batch, loss=loss_of(options))
+        if path == "fused":
+            return fused_gradients(trained, batch, options=options)
+        if not network:
+            assert isinstance(trained.network, ActorCriticMLP)
+            network.append(PackedMLP(trained.network))
+        return packed_gradients(trained, batch, network=network[0], options=options)
+
+    return policy, torch.stack(train(policy, batches, gradients))
+
+
+def assert_paths_are_equal(policy: Policy, batches: list[PPOBatch], options: LossOptions) -> torch.Tensor:
     assert len(batches) == 10
     for dtype, rtol, atol in ((torch.float64, 1e-9, 1e-13), (torch.float32, 1e-5, 1e-6)):
-        network = node(MLPConfig, hidden_sizes=[16, 16])
-        policy = build_policy(network, spec, seed=1, where="/model").to(dtype)
-        other = copy.deepcopy(policy)
         typed = [cast(batch, dtype) for batch in batches]
+        policy = policy.to(dtype)
+        expected, figures = after_ten_updates(policy, typed, options=options, path="reference")
+        for path in ("fused", "packed"):
+            found, found_figures = after_ten_updates(policy, typed, options=options, path=path)
 
-        reference = train(policy, typed, lambda p, b: reference_gradients(p, b, loss=loss_of(options)))
-        fused = train(other, typed, lambda p, b: fused_gradients(p, b, options=options))
+            for name, parameter in expected.named_parameters():
+                torch.testing.assert_close(found.get_parameter(name).data, parameter.data, rtol=rtol, atol=atol)
+            torch.testing.assert_close(found_figures, figures, rtol=10 * rtol, atol=10 * atol)
+    return figures
 
-        for name, parameter in policy.named_parameters():
-            torch.testing.assert_close(other.get_parameter(name).data, parameter.data, rtol=rtol, atol=atol)
-        torch.testing.assert_close(torch.stack(fused), torch.stack(reference), rtol=10 * rtol, atol=10 * atol)
-    clipped = torch.stack(reference)[:, -1].max().item()
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_path_equals_the_reference_after_ten_updates(head: str, options: LossOptions, rollout: Any) -> None:
+    spec, batches = rollout(head)
+    policy = build_policy(node(MLPConfig, hidden_sizes=[16, 16]), spec, seed=1, where="/model")
+
+    figures = assert_paths_are_equal(policy, batches, options)
+
+    clipped = figures[:, -1].max().item()
     assert options.clip_param > 0.1 or clipped > 0.1  # with a narrow bound the clipped branch is really taken
+
+
+@pytest.mark.parametrize(
+    "fields", [{"shared": True}, {"hidden_sizes": []}, {"activation": "relu", "hidden_sizes": [9]}]
+)
+def test_every_path_equals_the_reference_for_every_shape_of_network(fields: dict[str, Any], rollout: Any) -> None:
+    spec, batches = rollout("box")
+    policy = build_policy(node(MLPConfig, **{"hidden_sizes": [16, 8], **fields}), spec, seed=1, where="/model")
+
+    assert_paths_are_equal(policy, batches, LossOptions(0.2, 0.2, 0.5, 0.01))
 
 
 def test_flat_clipping_and_adam_equal_a_plain_torch_loop(rollout: Any) -> None:
@@ -136,7 +174,13 @@ def test_an_overridden_loss_is_really_used_and_the_path_says_so(make_spec: Any, 
     own, standard = make_agent(make_spec(), cls=Doubled), make_agent(make_spec())
 
     assert own.path == "reference: Doubled overrides policy_loss"
-    assert standard.path.startswith("fused: ")
+    assert standard.path == "packed: a standard network on the CPU, closed-form gradients in numpy"
+
+
+def test_networks_that_numpy_cannot_do_learn_on_the_fused_path(make_spec: Any, make_agent: Any) -> None:
+    agent = make_agent(make_spec(), model=node(MLPConfig, activation="gelu"))
+
+    assert agent.path == "fused: closed-form gradient of the loss, autograd through the network only"
 
 
 def test_an_overridden_loss_changes_the_gradient(make_spec: Any, make_agent: Any, make_chunk: Any) -> None:

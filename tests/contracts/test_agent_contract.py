@@ -235,5 +235,5 @@ def test_agents_say_their_parts_losses_and_path(make: Callable[[], PPOAgent]) ->
 
     assert agent.parts == ("policy",)
     assert agent.loss_names == ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-    assert agent.path.partition(":")[0] in ("fused", "reference")
+    assert agent.path.partition(":")[0] in ("fused", "packed", "reference")
     assert agent.act({"observation": np.zeros((2, 3), np.float32)}).artifacts["values"].shape == (2,)

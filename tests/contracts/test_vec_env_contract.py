@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from fakes_vec import ALLOWED, ScriptEnv
+from fakes_vec import ALLOWED, Follower, ScriptEnv, explorer
 
 from digideep.environment.config import EnvConfig
 from digideep.environment.vec.base import VecEnv
@@ -123,7 +123,14 @@ def test_an_episode_of_three_steps_has_length_and_return_three_everywhere(worker
     # 24 rows hold six episodes of three steps and a reset each.
     assert len(finished) == 18
     assert {(episode.length, episode.return_) for episode in finished} == {(3, 3.0)}
-    assert [(episode.env, episode.number) for episode in finished[:6]] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+    assert [(episode.env, episode.number) for episode in finished[:6]] == [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (0, 1),
+        (1, 1),
+        (2, 1),
+    ]
     assert finished[0].seed == 100
     assert finished[3].seed is None
     assert finished[0].metrics == {"height": 1.5, "is_success": 1.0}
@@ -225,6 +232,26 @@ def test_workers_give_timers_of_steps_and_resets(few_workers: int) -> None:
         assert step.count == STEPS
         assert step.total_ns >= step.children["reset"].total_ns > 0
     assert all(node.children["step"].count == 0 for node in again.values())
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
+def test_an_actor_sees_exactly_the_next_observation_whatever_the_workers(workers: int, lengths: list[int]) -> None:
+    made = explorer(num_envs=ENVS, num_workers=workers, n_steps=STEPS, kwargs={"lengths": lengths})
+    made.set_actors({"agent": Follower()})  # fails by itself where an observation is not the next one
+
+    try:
+        for _ in range(6):
+            arrays = made.update().arrays
+            real = arrays["/masks"][:, 1:] == 1
+            steps = arrays["/observations/observation"][:, :, 1]
+            np.testing.assert_array_equal((steps[:, 1:] - steps[:, :-1])[real], 1)
+            np.testing.assert_array_equal(arrays["/rewards"][:, :-1][~real], 0)
+        episodes = made.episodes()
+    finally:
+        made.close()
+
+    assert {episode.length for episode in episodes} <= set(lengths)
+    assert episodes
 
 
 def test_closing_twice_is_harmless(few_workers: int) -> None:

@@ -16,10 +16,10 @@ import numpy as np
 from gymnasium import spaces
 
 from digideep.environment.config import EnvConfig, ExplorerConfig
-from digideep.environment.explorer import Explorer
+from digideep.environment.explorer import Explorer, Mode
 from digideep.spec import ArraySpec
 from digideep.types import ActorOutput
-from digideep.utility.node import build, node
+from digideep.utility.node import configure, node
 
 Array = np.ndarray[Any, Any]
 
@@ -104,6 +104,8 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
         elif self.fault == "step":
             raise KeyError("torque")
         elif self.fault == "hang":
+            if self.mark:
+                Path(self.mark).touch()
             time.sleep(60)
         elif self.fault == "exit":
             os._exit(3)
@@ -224,7 +226,7 @@ for _name, _class in (("Script", ScriptEnv), ("Box", BoxEnv), ("NoState", NoStat
 def explorer(
     name: str = "Script-v0",
     *,
-    mode: str = "train",
+    mode: Mode = "train",
     seed: int = 1,
     monitor_dir: Path | None = None,
     env: Mapping[str, Any] | None = None,
@@ -236,6 +238,5 @@ def explorer(
     about = node(EnvConfig, model_name=name, from_module=module, env_kwargs=dict(kwargs or {}), **(env or {}))
     ends = {"n_steps": 4} if mode == "train" else {"n_episodes": 3}
     tree = node(ExplorerConfig, env=about, **{**ends, "num_envs": 3, "step_timeout_s": 20.0, **fields})
-    made = build(tree, where="explorer", mode=mode, seed=seed, monitor_dir=monitor_dir, allowed=ALLOWED)
-    assert isinstance(made, Explorer)
-    return made
+    config = configure(tree, where="explorer", expected=ExplorerConfig)
+    return Explorer(config, mode=mode, seed=seed, monitor_dir=monitor_dir, allowed=ALLOWED)

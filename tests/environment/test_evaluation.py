@@ -15,13 +15,13 @@ from digideep.utility.seeding import derive
 
 
 class Balancer(Follower):
-    """Plays CartPole tolerably, and notes what it was asked."""
+    """Plays CartPole for some forty steps, and notes what it was asked."""
 
     def act(self, observations: Any, hidden: Any = None, masks: Any = None, **options: Any) -> ActorOutput:
         shown = observations["observation"]
         self.calls.append(options["deterministic"])
         if options["deterministic"]:
-            actions = (shown[:, 2] + 0.3 * shown[:, 3] > 0).astype(np.int64)
+            actions = (shown[:, 2] > 0).astype(np.int64)
         else:
             actions = np.array([rng.integers(0, 2) for rng in options["generators"]])
         zeros = np.zeros(len(shown), np.float32)
@@ -131,6 +131,23 @@ def test_faults_are_named_as_in_training() -> None:
         played(Follower(), name="Script-v0", kwargs={"lengths": [3], "fault": "step"})
     with pytest.raises(NonFiniteError, match=r"step 2\): expected finite numbers in /observations/observation"):
         played(Follower(), name="Script-v0", kwargs={"lengths": [3], "fault": "nan"})
+
+
+def test_an_evaluation_that_is_stopped_returns_what_has_ended() -> None:
+    made = explorer(mode="test", num_envs=2, kwargs={"lengths": [2, 50]})
+    made.set_actors({"agent": Follower()})
+    steps: list[int] = []
+
+    def should_stop() -> bool:
+        steps.append(0)
+        return len(steps) > 10
+
+    stopped = made.evaluate(4, should_stop=should_stop)
+    again = made.evaluate(1)
+    made.close()
+
+    assert [(episode.number, episode.length) for episode in stopped] == [(0, 2), (1, 2)]
+    assert len(again) == 1
 
 
 def test_an_evaluation_of_nothing_is_refused() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from digideep.environment.examine import Probe, first_difference, seed_difference, state_difference
+from digideep.environment.config import EnvConfig
+from digideep.environment.examine import Probe, first_difference, seed_difference, state_difference, state_obstacle
 from digideep.environment.spaces import env_spec
 from digideep.errors import EnvironmentFailure, NonFiniteError
 from digideep.testing import FaultyEnv, ToyEnv
@@ -57,6 +58,13 @@ def test_an_environment_that_remembers_former_episodes_is_noticed() -> None:
 
     assert seed_difference(Growing).startswith("/0/0: array(")
     assert seed_difference(ToyEnv) == ""
+
+
+def test_a_configuration_is_asked_whether_its_environment_has_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert state_obstacle(EnvConfig("CartPole-v1")) == ""
+
+    monkeypatch.setattr("digideep.environment.state._BY_ATTRIBUTES", ())
+    assert state_obstacle(EnvConfig("CartPole-v1")).startswith("CartPole-v1 has no state to save: ")
 
 
 @pytest.mark.parametrize(

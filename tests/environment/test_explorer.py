@@ -291,7 +291,9 @@ def test_an_action_that_is_no_number_never_reaches_the_environment() -> None:
     made.close()
 
     assert steps == 2
-    assert str(raised.value).startswith("agent 'agent': expected a finite number in /agents/agent/actions of environment 1")
+    assert str(raised.value).startswith(
+        "agent 'agent': expected a finite number in /agents/agent/actions of environment 1"
+    )
     assert "(first bad index (1,))" in str(raised.value)
 
 
@@ -303,7 +305,9 @@ def test_a_choice_that_does_not_exist_never_reaches_the_environment() -> None:
 
     made = started(actor=Negative())
 
-    with pytest.raises(NonFiniteError, match="expected one of 0 to 1 in /agents/agent/actions of environment 2, found -1"):
+    with pytest.raises(
+        NonFiniteError, match="expected one of 0 to 1 in /agents/agent/actions of environment 2, found -1"
+    ):
         made.update()
     made.close()
 

@@ -99,7 +99,7 @@ def test_a_module_in_the_id_registers_the_environment(my_envs: str) -> None:
     "config", [EnvConfig("my_envs:Mine-v3"), EnvConfig("Mine-v3", from_module="my_envs"), EnvConfig("os:Mine-v3")]
 )
 def test_a_module_that_nobody_vouched_for_is_not_imported(my_envs: str, config: EnvConfig) -> None:
-    with pytest.raises(TrustError, match="env/(model_name|from_module): expected a module that is trusted"):
+    with pytest.raises(TrustError, match=r"env/(model_name|from_module): expected a module that is trusted"):
         make_env(config)
 
     assert my_envs not in sys.modules
@@ -112,7 +112,7 @@ def test_describing_an_environment_closes_it(my_envs: str) -> None:
 
 
 def test_an_environment_whose_space_is_refused_is_closed_too(my_envs: str) -> None:
-    with pytest.raises(SpaceError, match="my_envs:Mine-v3: observation space: .*Text"):
+    with pytest.raises(SpaceError, match=r"my_envs:Mine-v3: observation space: .*Text"):
         describe_env(EnvConfig("my_envs:Mine-v3", env_kwargs={"text": True}), allowed=(my_envs,))
 
     assert sys.modules[my_envs].closed == [1]

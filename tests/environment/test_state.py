@@ -229,7 +229,8 @@ def test_a_wrapper_of_the_users_is_saved_by_its_plain_attributes(wrapper: Callab
         ),
         (
             lambda: Slotted(cartpole()),
-            "CartPole-v1 has no state to save: the wrapper Slotted has __slots__, and no get_state() and set_state(state)",
+            "CartPole-v1 has no state to save: the wrapper Slotted has __slots__, "
+            "and no get_state() and set_state(state)",
         ),
     ],
 )

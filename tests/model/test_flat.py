@@ -60,7 +60,7 @@ def test_memory_that_was_replaced_is_noticed(what: str) -> None:
     else:
         module[0].weight.data = torch.zeros(4, 3)
 
-    with pytest.raises(ShapeError, match="parameter '0.weight': expected a view of the flat buffer"):
+    with pytest.raises(ShapeError, match=r"parameter '0.weight': expected a view of the flat buffer"):
         flat.check()
 
 
@@ -80,11 +80,11 @@ def test_clipping_scales_only_gradients_whose_norm_is_too_large() -> None:
 
 
 def test_a_module_without_trainable_parameters_or_of_mixed_dtypes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected parameters that can be trained, found none"):
+    with pytest.raises(ConfigError, match=r"expected parameters that can be trained, found none"):
         FlatParameters(nn.Tanh())
     mixed = network()
     mixed[2].double()
-    with pytest.raises(ConfigError, match="'0.weight' as torch.float32 on cpu and '2.weight' as torch.float64"):
+    with pytest.raises(ConfigError, match=r"'0.weight' as torch.float32 on cpu and '2.weight' as torch.float64"):
         FlatParameters(mixed)
 
 
@@ -143,5 +143,5 @@ def test_moments_of_other_parameters_are_refused() -> None:
     adam = FlatAdam(FlatParameters(network()), eps=1e-5)
     state = adam.state()
 
-    with pytest.raises(CheckpointError, match="adam/exp_avg: expected one array for each parameter"):
+    with pytest.raises(CheckpointError, match=r"adam/exp_avg: expected one array for each parameter"):
         adam.load_state(state._replace(exp_avg={**state.exp_avg, "0.bias": np.zeros(7, np.float32)}), where="adam")

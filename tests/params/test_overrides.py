@@ -166,7 +166,7 @@ def test_mappings_of_the_user_and_what_was_chosen_take_new_keys() -> None:
         (
             "/agents/agent/memory",
             "trian",
-            "/agents/agent/memory: expected the name of a memory, found 'trian'; did you",
+            "/agents/agent/memory: expected the name of a memory, found 'trian'",
         ),
         ("/runner/type", 3, "/runner/type: expected 'module:Name', found '3'"),
         ("/runner/on_epoch", "garbage", "/runner/on_epoch: expected 'module:Name', found 'garbage'"),

@@ -221,3 +221,30 @@ def test_stamping_replaces_whatever_has_the_name(paths: SessionPaths, tmp_path: 
     assert "open_loader" in paths.saam.read_text()
     assert paths.init.is_file()
     assert sorted(path.name for path in paths.root.iterdir()) == ["README.md", "__init__.py", "saam.py"]
+
+
+def test_a_table_of_modules_that_were_never_copied_does_not_make_us_read_the_disk(
+    new_session: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = new_session()
+    contents = fsio.read_json(paths.modules / "contents.json")
+    contents["copied"].update(
+        {name: {"source": f"/x/{name}", "files": {}} for name in ("torch", "numpy", "antigravity")}
+    )
+    (paths.modules / "contents.json").unlink()
+    fsio.publish_json(paths.modules / "contents.json", contents)
+    read: list[int] = []
+    monkeypatch.setattr(snapshot, "hashes_of", lambda files: read.append(sum(file.bytes for file in files)) or {})
+
+    assert {"torch", "antigravity"} <= set(differing_files(paths.modules))
+    assert sum(read) <= 4 * codetree.BYTES_LIMIT
+
+
+def test_directories_nested_without_end_are_refused(new_session: Maker) -> None:
+    paths = new_session()
+    deep = paths.modules / "digideep" / Path(*["d"] * 500)
+    deep.mkdir(parents=True)
+
+    with pytest.raises(UsageError, match="at most 60 nested directories"):
+        differing_files(paths.modules)
+    assert len(exact_hashes(paths.modules)) > 500

@@ -153,13 +153,17 @@ def test_the_session_survives_being_moved(new_session: Maker) -> None:
     assert assess(moved).code
 
 
-def test_trusting_by_option_allows_what_the_parameters_name(new_session: Maker) -> None:
+def test_trusting_by_option_allows_what_the_parameters_name_and_the_session_carries(new_session: Maker) -> None:
     params = {"env": {"from_module": "tug_game.envs"}}
+    paths = new_session()
+    contents = json.loads((paths.modules / "contents.json").read_text())
+    contents["copied"]["my_nets"] = {"source": "/code/my_nets", "files": {}}
+    (paths.modules / "contents.json").write_text(json.dumps(contents))
 
-    trust = assess(new_session(), trust_session=True, params=params)
+    trust = assess(paths, trust_session=True, params=params)
 
     assert (trust.level, trust.reason) == ("code", "--trust-session was given")
-    assert trust.allowed[-1] == "tug_game.envs"
+    assert trust.allowed == (*consented(()), "my_nets", "tug_game")
 
 
 def test_a_trusted_root_counts_only_while_nobody_else_can_write_there(

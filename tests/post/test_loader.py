@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from digideep.model.config import MLPConfig
 from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
 from digideep.pipeline.layout import SessionPaths, read_meta
 from digideep.pipeline.summary import Summary
-from digideep.pipeline.trust import sign
 from digideep.post import load
 from digideep.spec import ArraySpec, EnvSpec, spec_to_plain
 from digideep.types import Chunk, ChunkMeta
@@ -208,62 +206,65 @@ class Net(torch.nn.Module):
 """
 
 USE = """
-import sys, warnings, numpy as np
+import sys, warnings
+from pathlib import Path
 warnings.simplefilter("ignore")
+sys.dont_write_bytecode = True
+import numpy as np
+from digideep.agent.policy import build_policy, named_arrays
 from digideep.errors import TrustError
+from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
+from digideep.pipeline.layout import SessionPaths, read_meta
+from digideep.pipeline.trust import sign
 from digideep.post import load
-before = sorted(sys.argv)
-try:
-    loader = load(sys.argv[1], trust_session=len(sys.argv) > 2)
-    print(loader.policy().act(np.zeros(3)).shape)
-except TrustError as error:
-    print("untrusted", error.exit_code, "my_net_of_a_test" in str(error), "my_net_of_a_test" in sys.modules)
+from digideep.spec import spec_from_plain
+
+paths = SessionPaths(Path(sys.argv[1]))
+store = CheckpointStore(paths.checkpoints, session_id=read_meta(paths)["id"], run_id="test")
+parts = dict(store.load(1).components)
+
+def use(**options):
+    try:
+        print(load(paths.root, **options).policy(2).act(np.zeros(3)).shape)
+    except TrustError as error:
+        print("untrusted", error.exit_code, "my_net_of_a_test" in str(error), "my_net_of_a_test" in sys.modules)
+
+use()
+sys.path.append(str(paths.modules))
+spec = spec_from_plain(parts["runner"]["env_spec"])
+network = {"type": "my_net_of_a_test:NetConfig", "width": 4}
+policy = build_policy(network, spec, seed=1, where="/", allowed=("digideep", "my_net_of_a_test"))
+parts["agents.agent"] = {"policy": named_arrays(policy)}
+meta = CheckpointMeta(2, 2, 2, 0, "exact", None, {}, {}, "cpu", "")
+store.save(2, [Component(name, "part", 1, state) for name, state in parts.items()], meta=meta, logs={})
+sys.path.pop()
+for name in [name for name in sys.modules if name == "my_net_of_a_test"]:
+    del sys.modules[name]
+use()
+use(trust_session=True)
+del sys.modules["my_net_of_a_test"]
+sys.path.remove(str(paths.modules))
+sign(paths, modules=["my_net_of_a_test"])
+sys.dont_write_bytecode = False
+use()
+use()
 """
 
 
-def _use(paths: SessionPaths, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", USE, str(paths.root), *arguments], capture_output=True, text=True, cwd=paths.root
-    )
-    assert done.stderr == ""
-    return done.stdout.strip()
-
-
-def test_a_network_of_the_users_own_is_used_from_the_session_once_it_is_trusted(
-    new_session: Maker, tmp_path: Path
-) -> None:
+def test_a_network_of_the_users_own_is_used_from_the_session_once_it_is_trusted(new_session: Maker) -> None:
     own = {**PARAMS["agents"]["agent"], "model": {"type": "my_net_of_a_test:NetConfig", "width": 4}}
     paths = new_session("own", params={**PARAMS, "agents": {"agent": own}})
     (paths.modules / "my_net_of_a_test.py").write_text(NETWORK)
-    program = (
-        "import sys; sys.path[:0] = [sys.argv[1]]; import torch, numpy as np\n"
-        "from digideep.agent.policy import build_policy, named_arrays\n"
-        "from digideep.post.policy import spec_from_plain\n"
-        "import json; spec = spec_from_plain(json.loads(sys.argv[2]))\n"
-        "policy = build_policy({'type': 'my_net_of_a_test:NetConfig', 'width': 4}, spec, seed=1, where='/', "
-        "allowed=('digideep', 'my_net_of_a_test'))\n"
-        "np.savez(sys.argv[3], **named_arrays(policy))\n"
-    )
-    arrays = tmp_path / "arrays.npz"
-    subprocess.run(
-        [sys.executable, "-B", "-P", "-c", program, str(paths.modules), json.dumps(spec_to_plain(SPEC)), str(arrays)],
-        check=True,
-    )
-    store = CheckpointStore(paths.checkpoints, session_id=read_meta(paths)["id"], run_id="test")
-    with np.load(arrays) as file:
-        states: dict[str, Any] = {
-            "agents.agent": {"policy": {name: file[name] for name in file.files}},
-            "statistics": _statistics().state_dict(),
-            "runner": {"env_spec": spec_to_plain(SPEC)},
-        }
-    components = [Component(name, "part", 1, state) for name, state in states.items()]
-    store.save(1, components, meta=CheckpointMeta(1, 1, 1, 0, "exact", None, {}, {}, "cpu", ""), logs={})
+    _save(paths, 1, params=PARAMS)
 
-    assert _use(paths) == "untrusted 6 True False"
-    assert _use(paths, "trust") == "(1,)"
-    sign(paths, modules=["my_net_of_a_test"])
-    assert _use(paths) == "(1,)"
-    assert _use(paths) == "(1,)"  # reading has not changed what was signed
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", USE, str(paths.root)], capture_output=True, text=True, cwd=paths.root
+    )
+
+    assert done.stderr == ""
+    refused = "untrusted 6 True False"
+    assert done.stdout.splitlines() == [refused, refused, "(1,)", "(1,)", "(1,)"]
+    assert list(paths.modules.rglob("__pycache__")) == []
 
 
 def test_a_module_named_by_an_untrusted_session_is_not_imported(paths: SessionPaths) -> None:

@@ -15,7 +15,7 @@ from digideep.agent.policy import build_policy, load_named, named_arrays
 from digideep.agent.ppo import losses
 from digideep.agent.ppo.batches import Rollout, make_rollout, minibatches
 from digideep.agent.ppo.config import PPOConfig
-from digideep.agent.ppo.learner import fused_gradients, reference_gradients
+from digideep.agent.ppo.learner import fused_gradients, packed_gradients, reference_gradients
 from digideep.agent.ppo.losses import FIGURES, Losses, LossOptions, PPOBatch
 from digideep.agent.ppo.policy import FrozenPolicy, PPOActor
 from digideep.agent.returns import explained_variance, gae
@@ -23,6 +23,8 @@ from digideep.agent.schedules import linear
 from digideep.errors import CheckpointError, NonFiniteError
 from digideep.model.flat import AdamState, FlatAdam, FlatParameters
 from digideep.model.heads import Evaluation
+from digideep.model.mlp import ActorCriticMLP
+from digideep.model.packed import PackedMLP
 from digideep.spec import EnvSpec
 from digideep.types import Chunk, Counters, StateDict, Store
 from digideep.utility.imports import BUILT_IN
@@ -110,13 +112,7 @@ class PPOAgent(Agent):
         self._has_warned = False  # not part of the state: each process may say it once
         self.lr = config.lr
         self.clip_param = config.clip_param
-        overridden = [method for method in LOSS_METHODS if _is_overridden(self, method)]
-        self._is_fused = not overridden
-        self.path = (
-            f"reference: {type(self).__name__} overrides {', '.join(overridden)}"
-            if overridden
-            else "fused: closed-form gradient of PPO's own loss, autograd through the network only"
-        )
+        self._choose_path()
         self._prepare_block, self._step_block = timer_block("prepare"), timer_block("step")
 
     @property
@@ -220,12 +216,15 @@ class PPOAgent(Agent):
     def gradients(self, batch: PPOBatch, part: str = "policy") -> GradientOutput:
         """Return the gradient for a minibatch, in the buffer that the parameters' `.grad` are views of."""
         self._flat.gradients.zero_()
-        if self._is_fused:
-            config = self.config
-            options = LossOptions(self.clip_param, config.value_clip, config.value_coef, config.entropy_coef)
-            figures = fused_gradients(self.policy, batch, options=options)
-        else:
+        if self._is_reference:
             figures = reference_gradients(self.policy, batch, loss=self.loss)
+            return GradientOutput(self._flat.gradients, figures)
+        config = self.config
+        options = LossOptions(self.clip_param, config.value_clip, config.value_coef, config.entropy_coef)
+        if self._packed is not None:
+            figures = packed_gradients(self.policy, batch, network=self._packed, options=options)
+        else:
+            figures = fused_gradients(self.policy, batch, options=options)
         return GradientOutput(self._flat.gradients, figures)
 
     def apply(self, flat: FlatArray, part: str = "policy") -> torch.Tensor | float:
@@ -292,6 +291,20 @@ class PPOAgent(Agent):
         self._updates = int(loaded.updates)
         set_generator_state(self._action_rng, loaded.generators["actions"])
         set_generator_state(self._shuffle_rng, loaded.generators["shuffle"])
+
+    def _choose_path(self) -> None:
+        """Choose the learner path by rule: nothing measured decides it."""
+        network = self.policy.network
+        overridden = [method for method in LOSS_METHODS if _is_overridden(self, method)]
+        self._is_reference = bool(overridden)
+        self._packed: PackedMLP | None = None
+        if overridden:
+            self.path = f"reference: {type(self).__name__} overrides {', '.join(overridden)}"
+        elif isinstance(network, ActorCriticMLP) and PackedMLP.can_pack(network):
+            self._packed = PackedMLP(network)
+            self.path = "packed: a standard network on the CPU, closed-form gradients in numpy"
+        else:
+            self.path = "fused: closed-form gradient of the loss, autograd through the network only"
 
     def _learn(self, rollout: Rollout) -> tuple[list[torch.Tensor], list[torch.Tensor | float]]:
         config = self.config

@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 _START_S = 120.0  # at least: a worker first has to import what its environments need
 _CLOSE_S = 5.0
+_CLOSE_BROKEN_S = 1.0  # after a death or a hang: what ended one worker may well keep the others
 
 
 class ProcessVecEnv(VecEnv):
@@ -72,6 +73,7 @@ class ProcessVecEnv(VecEnv):
         self._words: list[memoryview] = []
         self._children: list[Child] = []
         self._output: Output | None = None
+        self._grace_s = _CLOSE_S
         try:
             for index, envs in enumerate(share(num_envs, num_workers)):
                 self._children.append(Child(index, envs))
@@ -216,7 +218,7 @@ class ProcessVecEnv(VecEnv):
                 child.channel.send(REQUEST, self._number + 1, ["close", []])
             except OSError:
                 continue  # it is gone, and is cleared away below
-        deadline = time.monotonic() + _CLOSE_S
+        deadline = time.monotonic() + self._grace_s
         for child in children:
             child.end(grace_s=max(0.0, deadline - time.monotonic()))
         if self._output is not None:
@@ -286,12 +288,14 @@ class ProcessVecEnv(VecEnv):
         raise traced(error, content["traceback"])
 
     def _died(self, child: Child) -> NoReturn:
+        self._grace_s = _CLOSE_BROKEN_S
         raise traced(
             WorkerError(f"{self._where(child)}: expected a running worker, found that it {child.ending()}"),
             self._output.tail(child.index) if self._output is not None else "",
         )
 
     def _hangs(self, child: Child, timeout_s: float) -> NoReturn:
+        self._grace_s = _CLOSE_BROKEN_S
         child.ask_for_stack()
         text = self._output.tail(child.index) if self._output is not None else ""
         where = self._where(child)

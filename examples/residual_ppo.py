@@ -1,0 +1,34 @@
+"""PPO on CartPole-v1 with a network of one's own, which residual_network.py holds.
+
+    python -m digideep.main --params examples/residual_ppo.py --set width=32 blocks=1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from digideep.params import cartpole_ppo
+from digideep.utility.node import Config, node, setting
+
+
+@dataclass(frozen=True)
+class ResidualConfig(Config):
+    """What can be configured; this file imports no torch, so that a wrong option is told at once."""
+
+    builds: ClassVar[str] = "residual_network:ResidualNetwork"  # imported when it is built
+
+    width: int = setting(64, "units of the trunk", unit="units", low=1, high=4096)
+    blocks: int = setting(2, "residual blocks", low=0)
+
+
+cpanel: dict[str, Any] = {**cartpole_ppo.cpanel, "width": 64, "blocks": 2}
+del cpanel["hidden_sizes"], cpanel["activation"], cpanel["shared"]  # knobs that this network does not have
+
+
+def gen_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the preset's tree with another network in it."""
+    tree = cartpole_ppo.gen_params({**cartpole_ppo.cpanel, **cpanel})
+    tree["agents"]["agent"]["model"] = node(ResidualConfig, width=cpanel["width"], blocks=cpanel["blocks"])
+    return tree

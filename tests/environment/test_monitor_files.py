@@ -1,0 +1,156 @@
+"""Monitor files, as other tools read them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from digideep.environment.monitor_files import MonitorFiles
+from digideep.errors import StorageError
+from digideep.types import Episode
+
+
+def episode(number: int = 0, *, env: int = 0, **metrics: float) -> Episode:
+    return Episode(env=env, number=number, return_=0.1 + 0.2, length=3, seed=None, metrics=metrics)
+
+
+def files(directory: Path | None, *, mode: str = "train") -> MonitorFiles:
+    return MonitorFiles(directory, mode=mode, env_id="CartPole-v1", keys=("is_success",))
+
+
+def test_a_file_has_a_comment_a_header_and_a_row_an_episode(tmp_path: Path) -> None:
+    monitor = files(tmp_path)
+
+    monitor.write(episode(env=2, speed=1.5), worker=0)
+    monitor.close()
+
+    comment, *table = (tmp_path / "train" / "0.monitor.csv").read_text().splitlines()
+    about = json.loads(comment.removeprefix("#"))
+    (row,) = csv.DictReader(table)
+    assert (about["env_id"], about["mode"], about["worker"]) == ("CartPole-v1", "train", 0)
+    assert about["t_start"] > 1e9
+    assert float(row["r"]) == 0.1 + 0.2
+    assert (row["l"], row["env"], row["is_success"], row["speed"]) == ("3", "2", "", "1.5")
+    assert float(row["t"]) >= 0
+
+
+def test_no_file_before_the_first_episode_and_none_without_a_directory(tmp_path: Path) -> None:
+    monitor, nowhere = files(tmp_path), files(None)
+
+    nowhere.write(episode(), worker=0)
+
+    assert list(tmp_path.iterdir()) == []
+    assert monitor.sync() == nowhere.sync() == {}
+
+
+def test_columns_stay_those_of_the_first_episode_and_one_warning_says_what_has_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = files(tmp_path)
+
+    monitor.write(episode(speed=1.0), worker=0)
+    monitor.write(episode(speed=2.0, late=1.0), worker=0)
+    monitor.write(episode(late=1.0), worker=0)
+    monitor.close()
+
+    lines = (tmp_path / "train" / "0.monitor.csv").read_text().splitlines()
+    assert lines[1] == "r,l,t,env,is_success,speed"
+    assert [line.split(",")[4:] for line in lines[2:]] == [["", "1.0"], ["", "2.0"], ["", ""]]
+    assert sum("no column for late" in message for message in caplog.messages) == 1
+
+
+def test_a_file_that_exists_is_gone_on_with(tmp_path: Path) -> None:
+    first = files(tmp_path)
+    first.write(episode(speed=1.0), worker=0)
+    length = first.sync()["monitor/train/0.monitor.csv"]
+    first.close()
+
+    second = files(tmp_path)
+    second.write(episode(other=5.0, speed=2.0), worker=0)
+    second.close()
+
+    content = (tmp_path / "train" / "0.monitor.csv").read_bytes()
+    lines = content.decode().splitlines()
+    assert length < len(content)
+    assert len(lines) == 4
+    assert lines[3].split(",")[4:] == ["", "2.0"]
+
+
+@pytest.mark.parametrize("torn", ["", '#{"t_start": 1', '#{"t_start": 1}\nr,l'])
+def test_a_file_without_a_whole_header_begins_anew(tmp_path: Path, torn: str) -> None:
+    path = tmp_path / "train" / "0.monitor.csv"
+    path.parent.mkdir()
+    path.write_text(torn)
+
+    monitor = files(tmp_path)
+    monitor.write(episode(), worker=0)
+    monitor.close()
+
+    lines = path.read_text().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith('#{"t_start"')
+    assert lines[1] == "r,l,t,env,is_success"
+
+
+def test_more_workers_than_files_share_them(tmp_path: Path) -> None:
+    monitor = files(tmp_path)
+
+    for worker in range(20):
+        monitor.write(episode(env=worker), worker=worker)
+    lengths = monitor.sync()
+    monitor.close()
+
+    assert sorted(lengths) == [f"monitor/train/{i}.monitor.csv" for i in range(8)]
+    rows = (tmp_path / "train" / "3.monitor.csv").read_text().splitlines()[2:]
+    assert [row.split(",")[3] for row in rows] == ["3", "11", "19"]
+
+
+def test_train_and_test_write_different_files(tmp_path: Path) -> None:
+    for mode in ("train", "test"):
+        monitor = files(tmp_path, mode=mode)
+        monitor.write(episode(), worker=0)
+        monitor.close()
+
+    assert sorted(path.parent.name for path in tmp_path.glob("*/*.csv")) == ["test", "train"]
+
+
+def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "train").mkdir()
+    target = tmp_path / "elsewhere"
+    target.write_text("precious\n")
+    (tmp_path / "train" / "0.monitor.csv").symlink_to(target)
+
+    monitor = files(tmp_path)
+    monitor.write(episode(), worker=0)
+    monitor.write(episode(), worker=0)
+
+    assert target.read_text() == "precious\n"
+    assert sum("no more rows are written" in message for message in caplog.messages) == 1
+
+
+def test_a_full_disk_never_stops_training_but_a_save_says_so(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "0.monitor.csv").touch()
+    monitor = files(tmp_path)
+    monitor.write(episode(), worker=0)
+    monitor._files[0]._file.close()
+    monitor._files[0]._file = open("/dev/full", "a", encoding="utf-8", newline="")
+
+    monitor.write(episode(), worker=0)
+
+    with pytest.raises(StorageError, match="expected to become durable"):
+        monitor.sync()
+
+
+def test_names_of_metrics_cannot_forge_rows(tmp_path: Path) -> None:
+    monitor = files(tmp_path)
+
+    monitor.write(episode(**{"a\nb,c": 1.0}), worker=0)
+    monitor.close()
+
+    lines = (tmp_path / "train" / "0.monitor.csv").read_text().splitlines()
+    assert len(lines) == 3
+    assert lines[1] == 'r,l,t,env,is_success,"a b,c"'
