@@ -96,21 +96,24 @@ def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
     paths, _ = resolve_checkpoint(options.load_checkpoint or "")
     trusted = trust.assess(paths, trust_session=options.trust_session, params=effective_params(paths))
     decision = _decide_code(paths, trusted, options=options, requests=requests)
-    loaded = load_session_params(paths, options, trusted=trusted)
-    experiment = Experiment(
-        preset=loaded.preset,
-        cpanel=loaded.cpanel,
-        base=loaded.params,
-        params=loaded.params,
-        changes=loaded.entries,
-        allowed=trusted.allowed,
-        exactness="exact" if decision.exact else "none (code)",
-        replaces_code=decision.action == "installed",
-        notice=decision.line,
-    )
-    modules = (paths.modules,) if trusted.code else ()
-    with searching(after=modules, bytecode=False):
-        return _run(options, experiment, requests)
+    # The session's own modules are found last: what is installed comes first, as it did when the session was made.
+    with searching(after=(paths.modules,) if trusted.code else (), bytecode=False):
+        loaded = load_session_params(paths, options, trusted=trusted)
+        session = Session(_PACKAGE, options, requests=requests)
+        session.take(
+            Experiment(
+                preset=loaded.preset,
+                cpanel=loaded.cpanel,
+                base=loaded.params,
+                params=loaded.params,
+                changes=loaded.entries,
+                allowed=trusted.allowed,
+                exactness="exact" if decision.exact else "none (code)",
+                replaces_code=decision.action == "installed",
+                notice=decision.line,
+            )
+        )
+        return _run(session)
 
 
 def _decide_code(

@@ -48,8 +48,7 @@ def _make_hostile(paths: SessionPaths, canary: Path) -> None:
     (paths.modules / "evil.pth").write_text(f"import os; {evil}")
     for file in (paths.init, paths.saam, paths.root / "json.py", paths.root / "sitecustomize.py"):
         file.write_text(evil)
-    params = paths.params.read_text()
-    paths.params.write_text(params.replace("on_epoch: null", "on_epoch: evil:hook").replace("null", "evil"))
+    (paths.modules / "evil.py").write_text(evil)
 
 
 @pytest.mark.parametrize("command", ["list", "show", "fsck", "last"])
@@ -79,6 +78,33 @@ def test_loading_a_hostile_session_runs_and_writes_nothing(new_session: Maker, t
 
     assert (done.stdout, done.stderr) == ("read []\n", "")
     assert not (tmp_path / "canary").exists()
+
+
+def _main(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "digideep.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def test_playing_and_resuming_a_hostile_session_runs_nothing_of_it(tmp_path: Path) -> None:
+    small = ["num_envs=2", "n_steps=16", "number_epochs=1", "total_frames=0", "stop_return=null", "test_activate=false"]
+    place = ["--session-path", str(tmp_path), "--session-name", "session_1"]
+    made = _main("--params", "digideep.params.cartpole_ppo", "--set", *small, *place, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    paths = SessionPaths(tmp_path / "session_1")
+    _make_hostile(paths, tmp_path / "canary")
+
+    named = ["--load-checkpoint", str(paths.root)]
+    played = _main("--play", *named, "--episodes", "1", cwd=paths.root)
+    resumed = _main("--resume", *named, "--set", "/runner/n_epochs=2", cwd=paths.root)
+    needing = _main("--resume", *named, "--code", "session", cwd=paths.root)
+    paths.repeal.write_text(json.dumps([{"path": "/runner/on_epoch", "old": None, "new": "evil:hook"}]))
+    hooked = _main("--play", *named, cwd=paths.root)
+
+    assert [run.returncode for run in (played, resumed, needing, hooked)] == [0, 0, 6, 6]
+    assert "the session is not trusted" in resumed.stderr
+    assert "'evil'" in hooked.stderr
+    assert not (tmp_path / "canary").exists()
+    assert Summary.read(paths).exactness == "none (code)"
 
 
 def test_the_watcher_notices_code_of_a_session_that_runs(new_session: Maker, tmp_path: Path) -> None:

@@ -80,7 +80,10 @@ class MonitorFiles:
         """Close the files."""
         files, self._files = self._files, {}
         for file in files.values():
-            file.close()
+            try:
+                file.close()
+            except OSError as error:
+                logger.warning("%s: %s; its last rows are lost", file.path, one_line(error))
 
     def _open(self, directory: Path, index: int) -> _MonitorFile:
         folder = directory / self._mode

@@ -21,7 +21,7 @@ cpanel: dict[str, Any] = {
     "normalize_rewards": True,
     # The run: epochs of 4 chunks, since this environment takes longer to step than to learn from.
     "epoch_size": 4,
-    "total_frames": 300_000,
+    "total_frames": 200_000,
     "test_interval": 4,
     "test_win_size": 20,
     "save_interval": 8,

@@ -20,10 +20,10 @@ cpanel: dict[str, Any] = {
     "normalize_observations": True,
     "normalize_rewards": True,
     "action_transform": "clip",
-    # The run: epochs of 8 chunks.
-    "epoch_size": 8,
-    "total_frames": 400_000,
-    "test_interval": 2,
+    # The run: epochs of 4 chunks.
+    "epoch_size": 4,
+    "total_frames": 200_000,
+    "test_interval": 4,
     "test_win_size": 20,
     "save_interval": 5,
     # The method. Rewards say at once how good an action was, so a short horizon learns fastest.

@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -85,9 +85,9 @@ def run_selftest(directory: Path, *, kills: int = KILLS, time_limit_s: float = T
         remove_tree(place)
 
 
-def _attempt(name: str, trial: object) -> Result:
+def _attempt(name: str, trial: Callable[[], str]) -> Result:
     try:
-        return Result(name, True, trial())  # type: ignore[operator]
+        return Result(name, True, trial())
     except (DigideepError, OSError) as error:
         return Result(name, False, one_line(error))
 

@@ -44,9 +44,8 @@ from digideep.pipeline.layout import (
 )
 from digideep.pipeline.locks import SessionLock, clear_done, is_done, mark_done
 from digideep.pipeline.logs import SessionLogs
-from digideep.pipeline.manifest import CheckpointMeta, Component
 from digideep.pipeline.options import Mode, SessionOptions
-from digideep.pipeline.report import mean_return
+from digideep.pipeline.saving import Origin, Saver
 from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.summary import Summary
 from digideep.spec import spec_to_plain
@@ -350,59 +349,16 @@ class Session:
     def save(
         self, number: int, components: Mapping[str, StateDict], progress: Mapping[str, Any], *, exactness: str
     ) -> None:
-        """Commit a checkpoint, announce it, and let older ones go.
-
-        Args:
-            number: cycles completed since the beginning.
-            components: the state of every part but the logs.
-            progress: epoch, frame, episode and what else the summary shows.
-            exactness: of the engine.
-
-        Raises:
-            StorageError: it could not be made durable; what stood before stands.
-            NonFiniteError: weights or statistics hold NaN or infinity.
-        """
+        """Commit a checkpoint as `Saver.save` does; `exactness` is the engine's. Nothing happens in a dry run."""
         assert self.experiment is not None
         if self.options.dry_run:
             return
-        began = time.monotonic()
-        monitor, clocks = self.logs.state_dict()
-        parts = [Component(name, name.partition(".")[0], 1, state) for name, state in components.items()]
-        parts += [Component("monitor", "monitor", 1, monitor), Component("clocks", "clocks", 1, clocks)]
-        described = CheckpointMeta(
-            epoch=progress["epoch"],
-            cycle=number,
-            frame=progress["frame"],
-            episode=progress["episode"],
-            exactness=self.exactness if exactness == EXACT else lessened(self.exactness, {"environment"}),
-            parent=self._parent(number),
-            versions=versions(),
-            threads=thread_counts(),
-            device=device_name(self._device),
-            params_sha256=founding.params_hash(self.experiment.params),
+        lessened_by_engine = self.exactness if exactness == EXACT else lessened(self.exactness, {"environment"})
+        saver = Saver(self.paths, store=self.store, logs=self.logs, summary=self.summary, say=self.say)
+        saver.save(
+            number, components, progress, origin=Origin(self.experiment.params, self._device, lessened_by_engine)
         )
-        path = self.store.save(number, parts, meta=described, logs=self.logs.lengths())
-        self.say(f"saved {path}")
-        self.monitor.monitor("time/save_s", time.monotonic() - began)
-        self.summary.update({**progress, "exactness": described.exactness, "wall_s": self.logs.clock_s})
-        self.summary.record_checkpoint(
-            number, epoch=progress["epoch"], frame=progress["frame"], train_return=mean_return(self.monitor)
-        )
-        self._let_go()
-        self.summary.write(self.paths)
-        self.logs.write_timers(self._timer_metadata())
-
-    def _parent(self, number: int) -> str | None:
-        """Return the newest checkpoint before `number` in this line."""
-        earlier = [entry["name"] for entry in self.summary.checkpoints if entry["name"] != f"checkpoint-{number}"]
-        return earlier[-1] if earlier else None
-
-    def _let_go(self) -> None:
-        """Remove the checkpoints that nobody asked to keep."""
-        assert self.experiment is not None
-        keep = {key: self.experiment.params["runner"][key] for key in ("keep_last", "keep_best", "keep_every")}
-        self.store.retain(**keep, best=self.summary.best())
-        self.summary.keep_only(self.store.numbers())
+        self._write_timers()
 
     def mark_as_done(self, reason: str) -> None:
         """Record that the goal is reached; the final checkpoint is durable by now."""
@@ -420,7 +376,7 @@ class Session:
             {"state": state, "exit_code": exit_code, "reason": one_line(reason), "wall_s": self.logs.clock_s}
         )
         self.summary.write(self.paths)
-        self.logs.write_timers(self._timer_metadata())
+        self._write_timers()
         meta.end_run(self.paths, self._run, exit_code=exit_code, reason=reason)
 
     def abandon(self, code: int, *, frame: int) -> None:
@@ -435,8 +391,13 @@ class Session:
         writer.start()
         writer.join(0.5)
 
-    def _timer_metadata(self) -> dict[str, Any]:
-        return {"command_line": list(self.options.command_line), "versions": versions(), "session": self.paths.name}
+    def _write_timers(self) -> None:
+        """Write timers.json; a disk that refuses it stops nothing."""
+        facts = {"command_line": list(self.options.command_line), "versions": versions(), "session": self.paths.name}
+        try:
+            self.logs.write_timers(facts)
+        except StorageError as error:
+            logger.warning("the timers could not be written: %s", error)
 
 
 def _options_of_command_line() -> SessionOptions:

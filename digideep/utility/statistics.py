@@ -70,7 +70,7 @@ class Moments(NamedTuple):
     def merged(self, batch: Array) -> Moments:
         """Return the moments of these rows and those of `batch` `[R, ...]` together.
 
-        Source: Chan, Golub and LeVeque 1979, Stanford STAN-CS-79-773, eq. 2.1.
+        Source: Chan, Golub and LeVeque 1979, Stanford report STAN-CS-79-773, section 2.
         """
         if len(batch) == 0:
             return self

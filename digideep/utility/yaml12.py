@@ -68,7 +68,9 @@ def loads_yaml(text: str, *, where: str) -> Any:
     if len(text) > LIMIT_BYTES:
         raise UsageError(f"{where}: expected at most {LIMIT_BYTES} bytes, found {len(text)}; shorten the file")
     try:
-        return _Reader(yaml.parse(text, Loader=yaml.SafeLoader), where=where).document()
+        # The parser in C reads the same and several times faster; not every installation of PyYAML has it.
+        parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return _Reader(yaml.parse(text, Loader=parser), where=where).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" in line {mark.line + 1} column {mark.column + 1}" if mark else ""
@@ -142,7 +144,7 @@ class _Reader:
         return self._list(depth) if kind == "SequenceStartEvent" else self._mapping(depth)
 
     def _scalar(self, event: Any) -> Any:
-        if event.style is not None:
+        if event.style:  # quoted, or a block of text
             return event.value
         try:
             return read_scalar(event.value)

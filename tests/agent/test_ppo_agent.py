@@ -212,7 +212,7 @@ def test_a_network_of_ones_own_learns_on_the_fused_path(
 def test_a_network_from_a_package_that_is_not_allowed_is_refused(
     make_spec: Any, make_agent: Any, own_network: dict[str, Any]
 ) -> None:
-    with pytest.raises(TrustError, match="/agents/agent/model/type: .*'own_network'"):
+    with pytest.raises(TrustError, match=r"/agents/agent/model/type: .*'own_network'"):
         make_agent(make_spec(), model=own_network["model"])
 
 

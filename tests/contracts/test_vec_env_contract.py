@@ -123,14 +123,8 @@ def test_an_episode_of_three_steps_has_length_and_return_three_everywhere(worker
     # 24 rows hold six episodes of three steps and a reset each.
     assert len(finished) == 18
     assert {(episode.length, episode.return_) for episode in finished} == {(3, 3.0)}
-    assert [(episode.env, episode.number) for episode in finished[:6]] == [
-        (0, 0),
-        (1, 0),
-        (2, 0),
-        (0, 1),
-        (1, 1),
-        (2, 1),
-    ]
+    first = [(episode.env, episode.number) for episode in finished[:6]]
+    assert first == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
     assert finished[0].seed == 100
     assert finished[3].seed is None
     assert finished[0].metrics == {"height": 1.5, "is_success": 1.0}

@@ -91,20 +91,18 @@ def test_the_configuration_says_how_many_and_whether_actions_are_sampled() -> No
 
 
 def test_a_policy_with_hidden_state_begins_each_episode_anew() -> None:
-    class Watching(Counter):
-        seen: list[tuple[float, float]] = []
+    seen: list[tuple[float, float]] = []
 
+    class Watching(Counter):
         def act(self, observations: Any, hidden_state: Any = None, masks: Any = None, **options: Any) -> ActorOutput:
             output = super().act(observations, hidden_state, masks, **options)
-            self.seen.append((float(observations["observation"][0, 1]), float(output.artifacts["count"][0])))
+            seen.append((float(observations["observation"][0, 1]), float(output.artifacts["count"][0])))
             return output
 
-    actor = Watching()
+    played(Watching(), name="Script-v0", num_envs=2, n=5, kwargs={"lengths": [3, 1]})
 
-    played(actor, name="Script-v0", num_envs=2, n=5, kwargs={"lengths": [3, 1]})
-
-    assert actor.seen
-    assert all(step == count for step, count in actor.seen)
+    assert seen
+    assert all(step == count for step, count in seen)
 
 
 def test_each_frame_is_shown_with_the_number_of_its_episode() -> None:

@@ -305,9 +305,7 @@ def test_a_choice_that_does_not_exist_never_reaches_the_environment() -> None:
 
     made = started(actor=Negative())
 
-    with pytest.raises(
-        NonFiniteError, match="expected one of 0 to 1 in /agents/agent/actions of environment 2, found -1"
-    ):
+    with pytest.raises(NonFiniteError, match="expected one of 0 to 1 in /agents/agent/actions of environment 2"):
         made.update()
     made.close()
 

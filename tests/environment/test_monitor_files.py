@@ -131,7 +131,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path, caplog: p
     assert sum("no more rows are written" in message for message in caplog.messages) == 1
 
 
-def test_a_full_disk_never_stops_training_but_a_save_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_never_stops_training_but_a_save_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "0.monitor.csv").touch()
     monitor = files(tmp_path)
@@ -143,6 +143,8 @@ def test_a_full_disk_never_stops_training_but_a_save_says_so(tmp_path: Path) -> 
 
     with pytest.raises(StorageError, match="expected to become durable"):
         monitor.sync()
+    monitor.close()
+    assert any("its last rows are lost" in message for message in caplog.messages)
 
 
 def test_names_of_metrics_cannot_forge_rows(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_an_exception_in_a_worker_is_one_line_with_its_traceback_beside_it(make:
     ],
 )
 def test_a_worker_that_dies_in_a_step_is_noticed_and_named(make: Factory, fault: str, message: str) -> None:
-    vec = make(fault=fault, fault_at=5)
+    vec = make(fault=fault, fault_at=5, workers=1)
     begun = time.monotonic()
 
     with pytest.raises(WorkerError, match=message) as raised:
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_while_idle_is_noticed_at_the_next_step(make: Factory
     run(vec, 2)
     os.kill(pids(vec)[1], signal.SIGKILL)
 
-    with pytest.raises(WorkerError, match="worker 1, .*died of signal 9"):
+    with pytest.raises(WorkerError, match=r"worker 1, .*died of signal 9"):
         run(vec)
 
 
@@ -120,7 +120,7 @@ def test_a_worker_that_dies_is_noticed_by_other_requests_too(make: Factory) -> N
     vec = make()
     os.kill(pids(vec)[0], signal.SIGKILL)
 
-    with pytest.raises(WorkerError, match="worker 0, .*died of signal 9"):
+    with pytest.raises(WorkerError, match=r"worker 0, .*died of signal 9"):
         vec.states()
 
 

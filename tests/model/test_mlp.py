@@ -10,6 +10,7 @@ from digideep.errors import ConfigError, SpaceError
 from digideep.model.config import MLPConfig
 from digideep.model.mlp import ActorCriticMLP, FrozenMLP
 from digideep.model.observations import FlatObservations, as_tensor, flat_rows, flat_size, zero_observations
+from digideep.model.packed import PackedMLP
 from digideep.spec import ArraySpec
 
 SPECS = {
@@ -150,6 +151,16 @@ def test_only_networks_that_numpy_can_do_are_frozen() -> None:
     assert not FrozenMLP.can_freeze(own)
     assert not FrozenMLP.can_freeze(network(activation="gelu"))
     assert not FrozenMLP.can_freeze(network().double())
+
+
+def test_only_networks_that_numpy_can_do_are_packed() -> None:
+    partly_frozen = network()
+    partly_frozen.value_head.bias.requires_grad_(False)
+
+    assert PackedMLP.can_pack(network(shared=True))
+    assert not PackedMLP.can_pack(network(activation="silu"))
+    assert not PackedMLP.can_pack(partly_frozen)
+    assert not PackedMLP.can_pack(torch.nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("sizes", [(64, 64), (256, 256)])

@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from digideep.errors import UsageError
 from digideep.utility.yaml12 import LIMIT_BYTES, dumps_yaml, loads_yaml, read_yaml
+
+
+@pytest.fixture(params=["in C", "in Python"], autouse=True)
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with both parsers of the library, of which some installations have one only."""
+    if request.param == "in Python":
+        monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def clipped_surrogate(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: fl
 def clipped_value_loss(values: torch.Tensor, batch: PPOBatch, *, value_clip: float | None) -> torch.Tensor:
     """Return half the mean squared error, the greater of that of the value and of the value kept near the old one.
 
-    Source: Schulman et al. 2016, arXiv:1506.02438, section 5, as a bound in place of a trust region.
+    Source: Engstrom et al. 2020, arXiv:2005.12729, section 3, "value function clipping".
     """
     squared = (values - batch.returns).square()
     if value_clip is not None:
