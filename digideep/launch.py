@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import digideep
 from digideep.errors import EnvironmentFailure, UsageError
@@ -71,8 +71,19 @@ def _fresh(options: SessionOptions, requests: StopRequest) -> Ended:
             allowed=loaded.allowed,
             modules=loaded.modules,
             files=loaded.files,
+            lineage=_lineage(loaded),
         )
         return _run(options, experiment, requests)
+
+
+def _lineage(loaded: LoadedParams) -> dict[str, Any] | None:
+    """Return where the policies of a new session come from; None where they are initialised."""
+    path = loaded.params["runner"].get("init_from")
+    if path is None:
+        return None
+    from digideep.pipeline.founding import lineage_of
+
+    return lineage_of(path)
 
 
 def _check_environment(loaded: LoadedParams) -> None:
@@ -99,21 +110,18 @@ def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
     # The session's own modules are found last: what is installed comes first, as it did when the session was made.
     with searching(after=(paths.modules,) if trusted.code else (), bytecode=False):
         loaded = load_session_params(paths, options, trusted=trusted)
-        session = Session(_PACKAGE, options, requests=requests)
-        session.take(
-            Experiment(
-                preset=loaded.preset,
-                cpanel=loaded.cpanel,
-                base=loaded.params,
-                params=loaded.params,
-                changes=loaded.entries,
-                allowed=trusted.allowed,
-                exactness="exact" if decision.exact else "none (code)",
-                replaces_code=decision.action == "installed",
-                notice=decision.line,
-            )
+        experiment = Experiment(
+            preset=loaded.preset,
+            cpanel=loaded.cpanel,
+            base=loaded.params,
+            params=loaded.params,
+            changes=loaded.entries,
+            allowed=trusted.allowed,
+            exactness="exact" if decision.exact else "none (code)",
+            replaces_code=decision.action == "installed",
+            notice=decision.line,
         )
-        return _run(session)
+        return _run(options, experiment, requests)
 
 
 def _decide_code(

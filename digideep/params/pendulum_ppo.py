@@ -22,7 +22,7 @@ cpanel: dict[str, Any] = {
     "action_transform": "clip",
     # The run: epochs of 4 chunks.
     "epoch_size": 4,
-    "total_frames": 200_000,
+    "total_frames": 300_000,
     "test_interval": 4,
     "test_win_size": 20,
     "save_interval": 5,

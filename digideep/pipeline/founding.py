@@ -9,16 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from digideep.pipeline import meta
+from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore
 from digideep.pipeline.cli import build_parser
 from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.fsio import publish, publish_json, read_json
-from digideep.pipeline.layout import SessionPaths
+from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.provenance import collect_provenance, describe_machine, installed_versions
 from digideep.pipeline.relaunch import take_installed_code
 from digideep.pipeline.snapshot import find_sources, save_modules, stamp_template
 from digideep.pipeline.summary import Summary
 from digideep.pipeline.trust import sign_or_say_why
+from digideep.types import StateDict
 from digideep.utility.yaml12 import dumps_yaml
 
 __all__ = ["append_changes", "begin_run", "found", "params_hash", "replace_code"]
@@ -79,6 +81,34 @@ def append_changes(paths: SessionPaths, changes: Sequence[Mapping[str, Any]]) ->
 
 def _known_options() -> list[str]:
     return [option for action in build_parser()._actions for option in action.option_strings]
+
+
+def initial_components(path: str) -> Mapping[str, StateDict]:
+    """Return the components of the checkpoint that `init_from` names, which is another session's.
+
+    Raises:
+        UsageError: it names no checkpoint.
+        CheckpointError: the checkpoint is damaged.
+    """
+    return _initial_checkpoint(path).components
+
+
+def lineage_of(path: str) -> dict[str, Any]:
+    """Return what meta.json says about the checkpoint that a new session starts from. Raises as above."""
+    checkpoint = _initial_checkpoint(path)
+    manifest = checkpoint.manifest
+    return {
+        "session": manifest["session_id"],
+        "path": str(checkpoint.path),
+        "checkpoint": checkpoint.path.name,
+        "epoch": manifest["epoch"],
+        "frame": manifest["frame"],
+    }
+
+
+def _initial_checkpoint(path: str) -> Checkpoint:
+    source, number = resolve_checkpoint(path)
+    return CheckpointStore(source.checkpoints, session_id="", run_id="reader").load(number)
 
 
 def params_hash(params: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn
 
@@ -178,7 +178,9 @@ def block_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
 
 
-def relaunch(paths: SessionPaths, arguments: Sequence[str], *, received: Iterable[int] = ()) -> NoReturn:
+def relaunch(
+    paths: SessionPaths, arguments: Sequence[str], *, received: Iterable[int] | Callable[[], Iterable[int]] = ()
+) -> NoReturn:
     """Become a fresh interpreter, in this process, that runs the session's own code with the same `arguments`.
 
     Says on the log, in one line, which files differ.
@@ -186,7 +188,8 @@ def relaunch(paths: SessionPaths, arguments: Sequence[str], *, received: Iterabl
     Args:
         paths: of the session.
         arguments: the command line after the program's name.
-        received: signals that were received already; the fresh interpreter receives them again.
+        received: signals that were received already; the fresh interpreter receives them again. A function is called
+            once no more of them can come in, so that none falls between.
 
     Raises:
         UsageError: the session's version does not know an option, or cannot be run.
@@ -209,7 +212,7 @@ def relaunch(paths: SessionPaths, arguments: Sequence[str], *, received: Iterabl
     logger.warning("code: the session's own, which differs in %s", told_files(differing_files(paths.modules)))
     command = [sys.executable, *_interpreter_options(), "-P", "-m", "digideep.main", *arguments]
     block_signals()
-    for number in received:
+    for number in received() if callable(received) else received:
         os.kill(os.getpid(), number)  # pending now, and still pending after the exec
     sys.stdout.flush()
     sys.stderr.flush()

@@ -16,9 +16,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from digideep.errors import EXIT_PREEMPTED, CheckpointError, StorageError
-from digideep.pipeline import evaluation, report
+from digideep.pipeline import evaluation, founding, report
 from digideep.pipeline.config import RunnerConfig
 from digideep.pipeline.state import Goal, RunnerState, ScoredTest
+from digideep.spec import spec_to_plain
 from digideep.types import Counters, Engine, Progress, StateDict
 from digideep.utility.imports import BUILT_IN, resolve
 from digideep.utility.node import build, configure
@@ -102,7 +103,7 @@ class Runner:
         checkpoint = self.session.checkpoint
         if checkpoint is None:
             if self.config.init_from and self.session.is_new:
-                self.engine.load_policies(self.session.initial_components(self.config.init_from))
+                self.engine.load_policies(founding.initial_components(self.config.init_from))
             self.engine.set_progress(self._progress())
             self.engine.start()
         else:
@@ -322,7 +323,7 @@ class Runner:
         """Return the state of every part by component, generators included."""
         return {
             **self.engine.components(),
-            "runner": {**self.state.to_plain(), "env_spec": self.session.env_spec_plain(self.engine.spec)},
+            "runner": {**self.state.to_plain(), "env_spec": spec_to_plain(self.engine.spec)},
             "rng": rng_state(),
         }
 

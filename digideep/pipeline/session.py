@@ -48,13 +48,11 @@ from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.saving import Origin, Saver
 from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.summary import Summary
-from digideep.spec import spec_to_plain
 from digideep.types import EngineEvents, StateDict
 from digideep.utility.logging import open_report
 from digideep.utility.tensorboard import TensorBoardServer, serve
 
 if TYPE_CHECKING:
-    from digideep.spec import EnvSpec
     from digideep.types import Engine
 
 __all__ = ["Session"]
@@ -295,20 +293,6 @@ class Session:
         """Add restarts and errors of environments to the summary."""
         self.summary.restarts += events.restarts
         self.summary.env_errors += events.env_errors
-
-    def env_spec_plain(self, spec: EnvSpec) -> dict[str, Any]:
-        """Return what the environment shows and takes, so that a policy can be rebuilt without the environment."""
-        return spec_to_plain(spec)
-
-    def initial_components(self, path: str) -> Mapping[str, StateDict]:
-        """Return the components of the checkpoint that `init_from` names, which may be another session's.
-
-        Raises:
-            UsageError: it names no checkpoint.
-            CheckpointError: the checkpoint is damaged.
-        """
-        source, number = resolve_checkpoint(path)
-        return CheckpointStore(source.checkpoints, session_id="", run_id="reader").load(number).components
 
     def started(self, engine: Engine, *, reached: str) -> None:
         """Record, once every part stands, what this start has changed and chosen.

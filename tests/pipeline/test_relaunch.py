@@ -47,10 +47,13 @@ import os, signal, sys
 from pathlib import Path
 from digideep.pipeline.layout import SessionPaths
 from digideep.pipeline.relaunch import relaunch
-signal.signal(signal.SIGUSR1, lambda *_: None)
+received = []
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: received.append(number))
 print(os.getpid(), flush=True)
-received = [int(text) for text in sys.argv[2].split(",") if text]
-relaunch(SessionPaths(Path(sys.argv[1])), sys.argv[3:], received=received)
+for text in filter(None, sys.argv[2].split(",")):
+    os.kill(os.getpid(), int(text))
+relaunch(SessionPaths(Path(sys.argv[1])), sys.argv[3:], received=lambda: received)
 """
 
 

@@ -31,6 +31,7 @@ def main(argv: list[str]) -> None:
     connection, watch, parent = (int(text) for text in argv)
     for descriptor in (connection, watch):
         os.set_inheritable(descriptor, False)  # or a child of an environment would keep the connection open
+    faulthandler.enable()
     faulthandler.register(STACK_SIGNAL, all_threads=True)
     threading.Thread(target=_watch_parent, args=(watch, parent), daemon=True).start()
     try:
