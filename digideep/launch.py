@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,8 +132,7 @@ def _decide_code(
         return relaunch.decide_in_python(paths, code=options.code, command=command)
     decision = relaunch.decide(paths, trusted, code=options.code)
     if decision.action == "session":
-        received: Sequence[int] = requests.received()
-        relaunch.relaunch(paths, options.command_line, received=received)
+        relaunch.relaunch(paths, options.command_line, received=requests.received)
     return decision
 
 

@@ -14,31 +14,30 @@ import numpy as np
 STEPS_PER_CELL = 4
 
 
-class CorridorEnv(gymnasium.Env[np.ndarray, int]):
+class CorridorEnv(gymnasium.Env[Any, Any]):
     """Cells in a row with the door at one end: 0 steps left, 1 steps right, and every step costs 0.1."""
 
     def __init__(self, length: int = 8, shortest: int = 2) -> None:
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(2)
-        self.length = length
-        self.distance = shortest  # of the door from the middle; it follows the progress of training
-        self.shortest = shortest
+        self.length, self.shortest = length, shortest
+        self.distance = shortest  # of the door; it follows the progress of training
         self.cell, self.door, self.steps = 0, shortest, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Any]:
+        """Stand in the middle, with the door at one end or the other."""
         super().reset(seed=seed)
         self.cell, self.steps = 0, 0
         self.door = self.distance * int(self.np_random.choice([-1, 1]))
         return self._observation(), {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.cell += 1 if action == 1 else -1
-        self.steps += 1
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Walk one cell."""
+        self.cell, self.steps = self.cell + (1 if action == 1 else -1), self.steps + 1
         arrived = self.cell == self.door
         late = self.steps >= STEPS_PER_CELL * self.length  # a time limit, not a failure: truncated, not terminated
         # Read at the last step of an episode: curves env/door, env/detour and env/is_success.
-        metrics = {"door": float(abs(self.door)), "detour": float(self.steps - abs(self.door))}
-        info = {"is_success": arrived, "metrics": metrics}
+        info = {"is_success": arrived, "metrics": {"door": abs(self.door), "detour": self.steps - abs(self.door)}}
         return self._observation(), 1.0 if arrived else -0.1, arrived, late and not arrived, info
 
     def set_progress(self, progress: Mapping[str, float]) -> None:
@@ -51,8 +50,7 @@ class CorridorEnv(gymnasium.Env[np.ndarray, int]):
 
     def set_state(self, state: Mapping[str, int]) -> None:
         """Go on where `get_state` stood."""
-        self.cell, self.door = state["cell"], state["door"]
-        self.steps, self.distance = state["steps"], state["distance"]
+        vars(self).update(state)
 
     def _observation(self) -> np.ndarray:
         return np.array([self.cell / (STEPS_PER_CELL * self.length), np.sign(self.door)], dtype=np.float32)

@@ -1,6 +1,6 @@
 """Parameters of one's own: PPO in the corridor, with two knobs that no preset has.
 
-    python -m digideep.main --params examples/corridor_ppo.py --set corridor_length=12
+python -m digideep.main --params examples/corridor_ppo.py --set corridor_length=12
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PPO on CartPole-v1 with an agent of one's own, which huber_agent.py holds.
 
-    python -m digideep.main --params examples/huber_ppo.py --set huber_delta=5
+python -m digideep.main --params examples/huber_ppo.py --set huber_delta=5
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read a session: how it stands, its curves, where its time went, and its policy at work.
 
-    python examples/read_session.py /tmp/digideep_sessions/session_20261129161105
+python examples/read_session.py /tmp/digideep_sessions/session_20261129161105
 """
 
 from __future__ import annotations

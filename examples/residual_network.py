@@ -23,7 +23,9 @@ class Block(nn.Module):
         self.layers = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return hidden + self.layers(hidden)
+        """Return `[B, width]`."""
+        change: torch.Tensor = self.layers(hidden)
+        return hidden + change
 
 
 class ResidualNetwork(nn.Module):

@@ -1,6 +1,6 @@
 """PPO on CartPole-v1 with a network of one's own, which residual_network.py holds.
 
-    python -m digideep.main --params examples/residual_ppo.py --set width=32 blocks=1
+python -m digideep.main --params examples/residual_ppo.py --set width=32 blocks=1
 """
 
 from __future__ import annotations

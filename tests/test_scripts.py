@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The place of pip: writes what it was called with, "installs" a program that shows its arguments, or does as told.
 PIP = """
-import os, pathlib, sys
+import fcntl, os, pathlib, sys
 site = pathlib.Path(__file__).parent.parent
 log = pathlib.Path(os.environ["PIP_LOG"])
 with log.open("a") as file:
@@ -29,7 +30,8 @@ info = site / "digideep-0.dist-info"
 if mode == "slow":
     info.mkdir()
     print("pip is half done", flush=True)
-    with open(os.environ["PIP_GATE"]) as gate:  # a named pipe: waits here until the test opens it
+    with open(os.environ["PIP_GATE"]) as gate:  # the test holds a lock on this file: waits here until it lets go
+        fcntl.flock(gate, fcntl.LOCK_SH)
         if gate.read() == "stop":
             sys.exit(9)
     (info / "RECORD").touch()
@@ -75,6 +77,7 @@ class Clone:
         self.log = directory / "pip.log"
         self.cwd = directory / "somewhere else"
         self.gate = directory / "gate"
+        self.lock = -1
         self.started: list[subprocess.Popen[str]] = []
         for path in (self.root, self.bin, self.cwd):
             path.mkdir()
@@ -122,6 +125,18 @@ class Clone:
         out, err = process.communicate(timeout=60)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
+    def close_gate(self) -> None:
+        """Make the slow installer wait at the gate."""
+        self.lock = os.open(self.gate, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def open_gate(self, answer: str) -> None:
+        """Let the installer, where it still lives, read `answer`."""
+        if self.lock >= 0:
+            os.write(self.lock, answer.encode())
+            os.close(self.lock)
+            self.lock = -1
+
     def installs(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
@@ -130,9 +145,10 @@ class Clone:
 def clone(tmp_path: Path) -> Iterator[Clone]:
     clone = Clone(tmp_path)
     yield clone
+    clone.open_gate("stop")
     for process in clone.started:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=30)
 
 
 def test_first_run_installs_with_constraints_and_leaves_stdout_to_the_program(clone: Clone) -> None:
@@ -314,7 +330,7 @@ def test_interrupted_installation_is_noticed_and_finished(clone: Clone, how: sig
 
     process.send_signal(how)
     process.wait(timeout=30)
-    open_gate(clone, "stop")
+    clone.open_gate("stop")
     second = clone.run("train")
 
     assert second.returncode == 0, second.stderr
@@ -349,7 +365,7 @@ def test_second_script_waits_for_the_first_and_installs_nothing(clone: Clone) ->
     assert second.stderr is not None
     waiting = second.stderr.readline()
 
-    open_gate(clone, "go on")
+    clone.open_gate("go on")
     first_out, first_err = first.communicate(timeout=60)
     second_out, second_err = second.communicate(timeout=60)
 
@@ -361,18 +377,8 @@ def test_second_script_waits_for_the_first_and_installs_nothing(clone: Clone) ->
 
 def start_slow(clone: Clone) -> subprocess.Popen[str]:
     """Start scripts/train and return once its installer is half done and waits at the gate."""
-    os.mkfifo(clone.gate)
+    clone.close_gate()
     process = clone.start(clone.root / "scripts" / "train", PIP_MODE="slow", PIP_GATE=str(clone.gate))
     assert process.stderr is not None
     assert "pip is half done\n" in iter(process.stderr.readline, "")
     return process
-
-
-def open_gate(clone: Clone, answer: str) -> None:
-    """Let the waiting installer read `answer`, where it still lives."""
-    try:
-        gate = os.open(clone.gate, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return  # nobody waits there any more
-    os.write(gate, answer.encode())
-    os.close(gate)

@@ -146,7 +146,7 @@ def _annotation(key: str, source: Source, fields: Mapping[str, Field]) -> Any:
 
 def _check_goal(cpanel: Mapping[str, Any]) -> None:
     epochs, frames = (cpanel.get(key) for key in _GOALS)
-    if epochs is None or frames is None or (epochs > 0) != (frames > 0):
+    if not (isinstance(epochs, int | float) and isinstance(frames, int | float)) or (epochs > 0) != (frames > 0):
         return
     raise ConfigError(
         f"{', '.join(_GOALS)}: expected exactly one of them above 0, found {epochs} and {frames}; "

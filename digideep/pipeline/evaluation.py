@@ -114,6 +114,7 @@ class Evaluator:
             node,
             where=f"/explorer/{mode}",
             allowed=self._session.allowed,
+            builds_nodes=True,
             mode=mode,
             seed=seed,
             seed_label=_SEEDS,

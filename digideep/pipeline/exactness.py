@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 from collections.abc import Mapping
 from typing import Any
@@ -28,10 +29,14 @@ def versions() -> dict[str, str]:
 
 
 def thread_counts() -> dict[str, int]:
-    """Return the threads that torch computes with; torch is imported."""
+    """Return the threads that torch and numpy compute with, 0 for numpy where nobody has limited them.
+
+    torch is imported.
+    """
     import torch
 
-    return {"torch": torch.get_num_threads()}
+    limit = os.environ.get("OPENBLAS_NUM_THREADS", "")
+    return {"torch": torch.get_num_threads(), "numpy": int(limit) if limit.isdigit() else 0}
 
 
 def device_name(device: str) -> str:

@@ -17,7 +17,7 @@ from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.provenance import collect_provenance, describe_machine, installed_versions
 from digideep.pipeline.relaunch import take_installed_code
-from digideep.pipeline.snapshot import find_sources, save_modules, stamp_template
+from digideep.pipeline.snapshot import find_sources, read_contents, save_modules, sources_today, stamp_template
 from digideep.pipeline.summary import Summary
 from digideep.pipeline.trust import sign_or_say_why
 from digideep.types import StateDict
@@ -46,6 +46,7 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
     provenance = collect_provenance(sources)
     if provenance.patch:
         publish(paths.provenance, provenance.patch.encode())
+    publish_json(paths.meta, {**described, "commits": provenance.commits})
     _sign(paths, experiment)
     state = "stopped" if options.mode is Mode.CREATE else "running"
     Summary(state=state).write(paths)  # type: ignore[arg-type]
@@ -53,7 +54,7 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
 
 def replace_code(paths: SessionPaths, experiment: Experiment) -> str:
     """Put today's code into a session, sign it again, and return the new name of the former code."""
-    sources = find_sources(experiment.modules, files=experiment.files)
+    sources = sources_today(paths.modules)
     former, _ = take_installed_code(paths, sources, options=_known_options())
     _sign(paths, experiment)
     return former
@@ -68,8 +69,14 @@ def _sign(paths: SessionPaths, experiment: Experiment) -> None:
 
 def begin_run(paths: SessionPaths, options: SessionOptions, **facts: Any) -> int:
     """Append the entry of this process to meta.json and return its index."""
+    contents = read_contents(paths.modules)
     return meta.begin_run(
-        paths, command_line=options.command_line, **describe_machine(), versions=installed_versions(), **facts
+        paths,
+        command_line=options.command_line,
+        **describe_machine(),
+        versions=installed_versions(),
+        code_hash="" if contents is None else contents.code_hash,
+        **facts,
     )
 
 

@@ -13,7 +13,7 @@ from digideep.errors import one_line
 from digideep.pipeline.fsio import publish_json
 from digideep.pipeline.layout import FORMAT, FORMAT_VERSION, SessionPaths, read_meta
 
-__all__ = ["add_facts", "begin_run", "end_run", "new_meta", "now_text", "update_run", "write_meta"]
+__all__ = ["begin_run", "end_run", "new_meta", "now_text", "update_run", "write_meta"]
 
 
 def now_text() -> str:
@@ -88,18 +88,6 @@ def update_run(paths: SessionPaths, index: int, **facts: Any) -> None:
     runs = list(meta["runs"])
     runs[index] = {**runs[index], **facts}
     write_meta(paths, {**meta, "runs": runs})
-
-
-def add_facts(paths: SessionPaths, index: int, **facts: Any) -> None:
-    """Add to the entry that `begin_run` returned the index of what became known later.
-
-    Raises:
-        UsageError: meta.json is malformed.
-        StorageError: it could not be replaced.
-    """
-    meta = read_meta(paths)
-    entry = {**meta["runs"][index], **facts}
-    write_meta(paths, {**meta, "runs": [*meta["runs"][:index], entry, *meta["runs"][index + 1 :]]})
 
 
 def end_run(paths: SessionPaths, index: int, *, exit_code: int, reason: str, **facts: Any) -> None:

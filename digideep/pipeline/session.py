@@ -317,7 +317,7 @@ class Session:
         if self._run is not None:
             founding.append_changes(self.paths, self._changes(engine))
             facts = {"device": device_name(self._device), "threads": thread_counts()}
-            meta.add_facts(self.paths, self._run, **facts)
+            meta.update_run(self.paths, self._run, **facts)
 
     def _changes(self, engine: Engine) -> list[Mapping[str, Any]]:
         assert self.experiment is not None

@@ -110,6 +110,8 @@ class StopRequest:
             self.request_stop(number)
 
     def _watch(self) -> None:
+        # A signal that this thread took between a block in the main thread and an exec would be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         with selectors.DefaultSelector() as selector:
             selector.register(self._read_fd, selectors.EVENT_READ)
             while True:

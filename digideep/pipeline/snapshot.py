@@ -251,6 +251,14 @@ def _installed(name: str, source: str) -> Source | None:
     return Source(name, path) if same_name and path.is_absolute() and path.exists() else None
 
 
+def sources_today(modules: Path) -> list[Source]:
+    """Return where everything that a session carries is installed today; digideep alone where it carries nothing."""
+    contents = read_contents(modules)
+    names = {} if contents is None else {**contents.copied, **contents.listed}
+    found = {name: _installed(name, str(entry["source"])) for name, entry in names.items()}
+    return find_sources([]) + [source for name, source in found.items() if source is not None and name != "digideep"]
+
+
 def _files_today(name: str, source: str) -> list[TreeFile] | None:
     """Return the files of a module as it is installed today; None where it is not, or cannot be read."""
     installed = _installed(name, source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import platform
+import sys
 from typing import NamedTuple
 
 from digideep.errors import UsageError, one_line
@@ -32,10 +33,11 @@ class DeviceChoice(NamedTuple):
 def prepare_process() -> None:
     """Set what numeric libraries read once, when they are imported: call it before numpy and torch.
 
-    Rows of a matrix product become independent of the number of rows (`MKL_CBWR`), so that evaluation gives the same
-    returns whatever the number of environments.
+    numpy's products then run in one thread, and MKL, where torch uses it, keeps to one set of instructions. Where numpy
+    is imported already (`digideep.run` in a notebook) its threads stay what they are, and checkpoints say so.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "numpy" not in sys.modules:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would be printed on standard output
     if platform.machine() in ("x86_64", "AMD64"):
         wide = "avx512f" in _cpu_flags()

@@ -119,7 +119,7 @@ def import_file(path: Path, *, where: str) -> ModuleType:
     except _LOADED_WITHOUT_USER:
         raise
     except (Exception, SystemExit) as error:
-        raise fault_of_user(error, where=where, file=str(path)) from error
+        raise fault_of_user(error, where=f"{shown}:1", file=str(path)) from error
 
 
 def resolve(reference: str, *, where: str, allowed: Iterable[str] = BUILT_IN) -> Any:
@@ -144,7 +144,7 @@ def fault_of_user(error: BaseException, *, where: str, file: str | None = None) 
     `file` is the user's file; without it the innermost line outside this package counts.
     """
     place = place_of(error, file) or where
-    text = f"{type(error).__name__}: {one_line(_message(error), limit=300)}"
+    text = ": ".join(part for part in (type(error).__name__, one_line(_message(error), limit=300)) if part)
     return UsageError(f"{place}: expected code that runs, found {text}; correct it there")
 
 

@@ -170,14 +170,24 @@ def complete(tree: Mapping[str, Any], *, where: str, allowed: Iterable[str] = BU
     return result
 
 
-def build(tree: Mapping[str, Any], *, where: str, allowed: Iterable[str] = BUILT_IN, **runtime: Any) -> Any:
-    """Return the object of the class that the node's configuration names, made as `cls(config, **runtime)`."""
+def build(
+    tree: Mapping[str, Any],
+    *,
+    where: str,
+    allowed: Iterable[str] = BUILT_IN,
+    builds_nodes: bool = False,
+    **runtime: Any,
+) -> Any:
+    """Return the object of the class that the node's configuration names, made as `cls(config, **runtime)`.
+
+    With `builds_nodes` the object makes further objects from nodes, and gets `allowed` too.
+    """
     config: Config = configure(tree, where=where, allowed=allowed)
     if not config.builds:
         found = one_line(tree[TYPE], limit=80)
         raise ConfigError(f"{where}/type: expected a class that says what it builds, found {found}; set its 'builds'")
     cls = resolve(config.builds, where=f"{where}/type", allowed=allowed)
-    return cls(config, **runtime)
+    return cls(config, **runtime, allowed=tuple(allowed)) if builds_nodes else cls(config, **runtime)
 
 
 def field_types(config: type[Config]) -> dict[str, Any]:

@@ -153,7 +153,10 @@ class Follower:
     """
 
     def __init__(self, *, kind: str = "script") -> None:
-        self.artifacts = {"log_probs": ArraySpec("box", (), "float32"), "values": ArraySpec("box", (), "float32")}
+        self.artifacts: Mapping[str, ArraySpec] = {
+            "log_probs": ArraySpec("box", (), "float32"),
+            "values": ArraySpec("box", (), "float32"),
+        }
         self.policy_version = 3
         self.statistics_version = 4
         self.kind = kind
@@ -175,7 +178,7 @@ class Follower:
         shown = observations["observation"]
         self.calls.append(deterministic)
         if self.kind == "box":
-            actions = np.full((len(shown), 2), 4.0, np.float32)
+            actions: Array = np.full((len(shown), 2), 4.0, np.float32)
         elif generators is not None and not deterministic:
             actions = np.array([rng.integers(0, 2) for rng in generators])
         else:
@@ -196,7 +199,7 @@ class Counter:
     """A recurrent actor: its hidden state counts the steps since the mask was 0."""
 
     def __init__(self) -> None:
-        self.artifacts = {"count": ArraySpec("box", (), "float32")}
+        self.artifacts: Mapping[str, ArraySpec] = {"count": ArraySpec("box", (), "float32")}
         self.policy_version = 0
         self.statistics_version = 0
 

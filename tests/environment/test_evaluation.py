@@ -17,7 +17,7 @@ from digideep.utility.seeding import derive
 class Balancer(Follower):
     """Plays CartPole for some forty steps, and notes what it was asked."""
 
-    def act(self, observations: Any, hidden: Any = None, masks: Any = None, **options: Any) -> ActorOutput:
+    def act(self, observations: Any, hidden_state: Any = None, masks: Any = None, **options: Any) -> ActorOutput:
         shown = observations["observation"]
         self.calls.append(options["deterministic"])
         if options["deterministic"]:

@@ -11,10 +11,9 @@ import pytest
 from fakes_vec import Counter, Follower, explorer
 
 from digideep.environment.explorer import Explorer
-from digideep.errors import CheckpointError, ConfigError, EnvironmentFailure, NonFiniteError, ShapeError, UsageError
+from digideep.errors import ConfigError, EnvironmentFailure, NonFiniteError, ShapeError, UsageError
 from digideep.spec import ArraySpec
 from digideep.types import ActorOutput, Chunk, Progress
-from digideep.utility.codec import decode, encode
 from digideep.utility.profiling import get_timer_root, reset_timers
 
 KEYS = [
@@ -37,14 +36,6 @@ def started(name: str = "Script-v0", *, actor: Any = None, **fields: Any) -> Exp
 
 def copied(chunk: Chunk) -> dict[str, np.ndarray[Any, Any]]:
     return {key: array.copy() for key, array in chunk.arrays.items()}
-
-
-def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state as it comes back from a checkpoint."""
-    encoded = encode(state)
-    restored = decode(json.loads(json.dumps(encoded.json)), {k: v.copy() for k, v in encoded.arrays.items()})
-    assert isinstance(restored, dict)
-    return restored
 
 
 def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -141,114 +132,6 @@ def test_episodes_are_told_once_with_their_raw_returns() -> None:
     assert told[0].metrics == {"height": 1.0, "is_success": 1.0}
     assert all(episode.seed is not None for episode in told)
     assert again == []
-
-
-@pytest.mark.parametrize(("saved_with", "resumed_with"), [(0, 0), (2, 0), (0, 2)])
-def test_a_resumed_explorer_goes_on_to_the_same_bits(saved_with: int, resumed_with: int) -> None:
-    straight = started(num_workers=saved_with, kwargs={"lengths": [3, 1, 6]})
-    for _ in range(3):
-        straight.update()
-    straight.episodes()
-    state = through_a_file(straight.state_dict())
-    expected = [copied(straight.update()) for _ in range(3)]
-    expected_episodes = straight.episodes()
-    straight.close()
-
-    resumed = explorer(num_workers=resumed_with, kwargs={"lengths": [3, 1, 6]})
-    resumed.load_state_dict(state)
-    resumed.set_actors({"agent": Follower()})
-    assert resumed.exactness == "exact"
-    found = [copied(resumed.update()) for _ in range(3)]
-    found_episodes = resumed.episodes()
-    resumed.close()
-
-    for one, other in zip(expected, found, strict=True):
-        assert_equal(_without_last_artifacts(one), _without_last_artifacts(other))
-    assert found_episodes == expected_episodes
-
-
-def _without_last_artifacts(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return a chunk without what row T does not mean: what lies there is from an earlier chunk, or zero."""
-    known = ("/observations", "/masks")
-    return {key: array if key.startswith(known) else array[:, :-1] for key, array in arrays.items()}
-
-
-def test_saving_twice_gives_the_same_state() -> None:
-    made = started("CartPole-v1", actor=Follower())
-    made.set_actors({"agent": made._actors["agent"]})
-    first = made.state_dict()
-    resumed = explorer("CartPole-v1")
-    resumed.load_state_dict(through_a_file(first))
-    second = resumed.state_dict()
-    made.close()
-    resumed.close()
-
-    assert json.dumps(encode(first, inline=True).json) == json.dumps(encode(second, inline=True).json)
-
-
-def test_the_hidden_state_is_part_of_the_state() -> None:
-    straight = started(actor=Counter(), kwargs={"lengths": [9]})
-    straight.update()
-    state = through_a_file(straight.state_dict())
-    expected = copied(straight.update())
-    straight.close()
-
-    resumed = explorer(kwargs={"lengths": [9]})
-    resumed.load_state_dict(state)
-    resumed.set_actors({"agent": Counter()})
-    found = copied(resumed.update())
-    resumed.close()
-
-    np.testing.assert_array_equal(
-        found["/agents/agent/artifacts/count"][:, :4], expected["/agents/agent/artifacts/count"][:, :4]
-    )
-
-
-def test_without_a_state_new_episodes_begin_with_seeds_that_are_always_the_same() -> None:
-    made = started("NoState-v0", actor=Follower(kind="box"))
-    made.update()
-    state = through_a_file(made.state_dict())
-    reason = made.exactness
-    made.close()
-
-    resumed = []
-    for _ in range(2):
-        again = explorer("NoState-v0")
-        again.load_state_dict(state)
-        again.set_actors({"agent": Follower(kind="box")})
-        arrays = copied(again.update())
-        resumed.append((arrays["/masks"][:, 0].tolist(), again._slab.seeds.tolist()))
-        again.close()
-
-    assert reason.startswith("resume starts new episodes: NoState-v0 has no state to save")
-    assert resumed[0] == resumed[1]
-    assert resumed[0][0] == [0, 0, 0]
-    assert resumed[0][1] != state["environments"][0]["seed"]
-
-
-def test_the_state_before_the_first_reset_says_so() -> None:
-    made = explorer()
-    state = through_a_file(made.state_dict())
-    made.close()
-
-    again = explorer()
-    again.load_state_dict(state)
-    again.set_actors({"agent": Follower()})
-    masks = again.update().arrays["/masks"][:, 0].tolist()
-    again.close()
-
-    assert masks == [0, 0, 0]
-
-
-def test_a_state_of_other_environments_is_refused() -> None:
-    made = started()
-    state = made.state_dict()
-    made.close()
-
-    again = explorer(num_envs=2)
-    with pytest.raises(CheckpointError, match="expected the state of 2 environments"):
-        again.load_state_dict(state)
-    again.close()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -150,7 +150,7 @@ def test_a_full_disk_never_stops_training_but_a_save_says_so(tmp_path: Path, cap
 def test_names_of_metrics_cannot_forge_rows(tmp_path: Path) -> None:
     monitor = files(tmp_path)
 
-    monitor.write(episode(**{"a\nb,c": 1.0}), worker=0)
+    monitor.write(episode()._replace(metrics={"a\nb,c": 1.0}), worker=0)
     monitor.close()
 
     lines = (tmp_path / "train" / "0.monitor.csv").read_text().splitlines()

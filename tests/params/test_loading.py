@@ -218,6 +218,7 @@ def test_defaults_may_leave_the_goal_to_the_command_line() -> None:
         ),
         ("cpanel = {}\ndef gen_params(c): return 3\n", "{file}: gen_params: expected a mapping, found int"),
         ("cpanel = {}\ndef gen_params(c): return {}\n", "params: expected a mapping at '/env', found none"),
+        ("cpanel = {'number_epochs': 'x', 'total_frames': 'x'}\ndef gen_params(c): return {}\n", "params: expected a"),
         ("cpanel = {\n", "{file}:1: expected code that runs, found SyntaxError: '{{' was never closed"),
         ("import user_absent\n", "{file}:1: expected code that runs, found ModuleNotFoundError: No module named"),
         ("import sys\nsys.exit(0)\n", "{file}:2: expected code that runs, found SystemExit: 0"),

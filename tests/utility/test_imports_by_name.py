@@ -97,6 +97,8 @@ def test_a_module_missing_inside_a_users_module_is_told_with_file_and_line(tmp_p
         ("x = 1\ndef f(:\n", 2, "SyntaxError: invalid syntax"),
         ("x = {}\n\nx['key']\n", 3, "KeyError: 'key'"),
         ("import sys\nsys.exit(3)\n", 2, "SystemExit: 3"),
+        ("raise ValueError\n", 1, "ValueError; correct it there"),
+        ("x = 1\x00\n", 1, "SyntaxError: source code string cannot contain null bytes"),
         ("import json\njson.loads('{')\n", 2, "JSONDecodeError: Expecting property name"),
     ],
 )

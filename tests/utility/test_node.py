@@ -35,7 +35,7 @@ class Knobs(Config):
     mode: Literal["fast", "slow"] = setting("fast", "a mode")
     workers: int | Literal["auto"] = setting(0, "processes", low=0)
     sizes: tuple[int, ...] = setting((4,), "sizes", low=1)
-    options: dict[str, Any] = setting({}, "anything")  # noqa: RUF009 - copied by setting
+    options: dict[str, Any] = setting({}, "anything")
 
 
 class Built:
