@@ -95,11 +95,7 @@ def _check_environment(loaded: LoadedParams) -> None:
 
     config = configure(loaded.params["env"], where="/env", expected=EnvConfig)
     with contextlib.suppress(EnvironmentFailure):
-        spec = describe_env(config, allowed=loaded.allowed)
-        for name, node in loaded.params["agents"].items():
-            agent: Config = configure(node, where=f"/agents/{name}", allowed=loaded.allowed)
-            if hasattr(agent, "check_spaces"):
-                agent.check_spaces(spec)
+        describe_env(config, allowed=loaded.allowed)
 
 
 def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
@@ -115,7 +111,7 @@ def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
             base=loaded.params,
             params=loaded.params,
             changes=loaded.entries,
-            allowed=trusted.allowed,
+            allowed=loaded.allowed,
             exactness="exact" if decision.exact else "none (code)",
             replaces_code=decision.action == "installed",
             notice=decision.line,

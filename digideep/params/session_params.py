@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from digideep.errors import UsageError, one_line
+from digideep.params.consent import named_on_command_line
 from digideep.params.naming import refuse_cpanel
 from digideep.params.overrides import apply_repeal, repeal_changes
 from digideep.pipeline import trust
@@ -18,12 +19,16 @@ __all__ = ["SessionParams", "load_session_params"]
 
 
 class SessionParams(NamedTuple):
-    """Parameters of a session: as they stood before this start, and with the `entries` that it adds."""
+    """Parameters of a session: as they stood before this start, and with the `entries` that it adds.
+
+    `allowed` are the packages that the tree may name: what the session is trusted with, and what was typed now.
+    """
 
     preset: str
     cpanel: dict[str, Any]
     params: dict[str, Any]
     entries: list[dict[str, Any]]
+    allowed: tuple[str, ...]
 
 
 def load_session_params(paths: SessionPaths, options: SessionOptions, *, trusted: trust.Trust) -> SessionParams:
@@ -38,9 +43,10 @@ def load_session_params(paths: SessionPaths, options: SessionOptions, *, trusted
     cpanel = _object(paths)
     refuse_cpanel(options, cpanel=cpanel, params=before)
     trust.require(trusted, before, session=paths.root)
-    changes = repeal_changes(options, before, allowed=trusted.allowed)
-    params, entries = apply_repeal(before, changes, epoch=0, time="", where="--repeal", allowed=trusted.allowed)
-    return SessionParams(str(read_meta(paths).get("preset", "")), cpanel, params, entries)
+    allowed = (*trusted.allowed, *named_on_command_line(options))
+    changes = repeal_changes(options, before, allowed=allowed)
+    params, entries = apply_repeal(before, changes, epoch=0, time="", where="--repeal", allowed=allowed)
+    return SessionParams(str(read_meta(paths).get("preset", "")), cpanel, params, entries, allowed)
 
 
 def _object(paths: SessionPaths) -> dict[str, Any]:

@@ -12,8 +12,12 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from digideep.environment.config import EnvConfig
+from digideep.environment.make import describe_env
+from digideep.environment.wrappers.action import spec_for_agent
 from digideep.errors import ConfigError
 from digideep.pipeline.config import SerialEngineConfig
+from digideep.pipeline.options import Mode
 from digideep.types import Actor, Counters, EngineEvents, Episode, Node, Progress, StateDict
 from digideep.utility.device import DeviceChoice, choose_device, choose_threads, require_device, unusable_gpu
 from digideep.utility.node import Config, build, configure
@@ -54,10 +58,13 @@ class SerialEngine:
         self.chosen: dict[str, Any] = dict(config.chosen)
         device = self._choose_device(agents)
         self._choose_threads(config, agents)
-        self._explorer = self._build_explorer(explorer)
-        self.spec: EnvSpec = self._explorer.spec
+        env = configure(explorer["env"], where="/env", allowed=session.allowed, expected=EnvConfig)
+        # A play needs the spaces only: no training environment is made.
+        self._explorer = None if session.options.mode is Mode.PLAY else self._build_explorer(explorer)
+        spec = describe_env(env, allowed=session.allowed) if self._explorer is None else self._explorer.spec
+        self.spec: EnvSpec = spec._replace(actions=spec_for_agent(spec.actions, env.action_transform))
         self._statistics = build(
-            explorer["statistics"], where="/explorer/train/statistics", spec=self.spec, num_envs=self._explorer.num_envs
+            explorer["statistics"], where="/explorer/train/statistics", spec=self.spec, num_envs=explorer["num_envs"]
         )
         self._memories = {
             name: build(node, where=f"/memory/{name}", allowed=session.allowed, name=name)
@@ -77,26 +84,28 @@ class SerialEngine:
     @property
     def exactness(self) -> str:
         """`exact`, or why a resume cannot give the same bits."""
-        return str(self._explorer.exactness)
+        return "exact" if self._explorer is None else str(self._explorer.exactness)
 
     @property
-    def num_workers(self) -> int:
-        """Processes that step the training environments; 0 is this one."""
-        return int(self._explorer.num_workers)
+    def _sampler(self) -> Any:
+        if self._explorer is None:
+            raise ConfigError("engine: expected training environments, found a play, which has none")
+        return self._explorer
 
     def start(self) -> None:
         """Reset the environments, unless a state was loaded."""
-        self._explorer.reset()
+        if self._explorer is not None:
+            self._explorer.reset()
 
     def cycle(self) -> None:
         """Sample one chunk, learn from it, and merge its statistics."""
-        self._explorer.set_actors(self._make_actors())
+        self._sampler.set_actors(self._make_actors())
         with self._explore_block:
-            chunk = self._explorer.update()
+            chunk = self._sampler.update()
         with self._store_block:
             for memory in self._memories.values():
                 memory.store(chunk)
-        finished = self._explorer.episodes()
+        finished = self._sampler.episodes()
         self._episodes.extend(finished)
         self._counters = Counters(
             env_steps=self._counters.env_steps + chunk.meta.env_steps,
@@ -119,7 +128,7 @@ class SerialEngine:
 
     def timings(self) -> Mapping[str, TimerNode]:
         """Return the timers of the workers since the last call, by the path they belong to."""
-        timings: Mapping[str, TimerNode] = self._explorer.timings()
+        timings: Mapping[str, TimerNode] = self._sampler.timings()
         return timings
 
     def actors(self) -> Mapping[str, Actor]:
@@ -128,18 +137,19 @@ class SerialEngine:
 
     def set_progress(self, progress: Progress) -> None:
         """Hand the progress to every training environment."""
-        self._explorer.set_progress(progress)
+        if self._explorer is not None:
+            self._explorer.set_progress(progress)
 
     def events(self) -> EngineEvents:
         """Return the episodes that ended, and what went wrong, since the last call."""
         episodes, self._episodes = self._episodes, []
-        restarts, errors = self._explorer.restarts, self._explorer.env_errors
+        restarts, errors = self._sampler.restarts, self._sampler.env_errors
         before, self._reported = self._reported, (restarts, errors)
         return EngineEvents(episodes=episodes, restarts=restarts - before[0], env_errors=errors - before[1])
 
     def sync(self) -> Mapping[str, int]:
         """Make the monitor files durable and return their lengths in bytes by relative path."""
-        lengths: Mapping[str, int] = self._explorer.sync()
+        lengths: Mapping[str, int] = self._sampler.sync()
         return lengths
 
     def components(self) -> dict[str, StateDict]:
@@ -147,7 +157,7 @@ class SerialEngine:
         return {
             **{f"agents.{name}": agent.state_dict() for name, agent in self._agents.items()},
             **{f"memory.{name}": memory.state_dict() for name, memory in self._memories.items()},
-            "explorer.train": self._explorer.state_dict(),
+            "explorer.train": self._sampler.state_dict(),
             "statistics": self._statistics.state_dict(),
             "counters": dict(self._counters._asdict()),
         }
@@ -160,8 +170,9 @@ class SerialEngine:
         self._statistics.load_state_dict(components["statistics"])
         self._normalizer = self._statistics.snapshot()
         self._counters = Counters(**components["counters"])
-        self._explorer.load_state_dict(components["explorer.train"])
-        self._reported = (self._explorer.restarts, self._explorer.env_errors)
+        if self._explorer is not None:
+            self._explorer.load_state_dict(components["explorer.train"])
+            self._reported = (self._explorer.restarts, self._explorer.env_errors)
 
     def load_memories(self, components: Mapping[str, StateDict]) -> None:
         """Take over the memories' part of `components`."""
@@ -180,7 +191,8 @@ class SerialEngine:
 
     def close(self) -> None:
         """End the environments and their processes."""
-        self._explorer.close()
+        if self._explorer is not None:
+            self._explorer.close()
 
     def _make_actors(self) -> dict[str, Actor]:
         return {name: agent.actor(self._normalizer) for name, agent in self._agents.items()}

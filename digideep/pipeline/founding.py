@@ -10,7 +10,7 @@ from typing import Any
 
 from digideep.pipeline import meta
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore
-from digideep.pipeline.cli import build_parser
+from digideep.pipeline.cli import option_names
 from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.fsio import publish, publish_json, read_json
 from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
@@ -42,7 +42,7 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
     publish(paths.params, dumps_yaml(experiment.base).encode())
     publish_json(paths.repeal, [])
     stamp_template(paths)
-    save_modules(paths, sources, options=_known_options())
+    save_modules(paths, sources, options=option_names())
     provenance = collect_provenance(sources)
     if provenance.patch:
         publish(paths.provenance, provenance.patch.encode())
@@ -55,7 +55,7 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
 def replace_code(paths: SessionPaths, experiment: Experiment) -> str:
     """Put today's code into a session, sign it again, and return the new name of the former code."""
     sources = sources_today(paths.modules)
-    former, _ = take_installed_code(paths, sources, options=_known_options())
+    former, _ = take_installed_code(paths, sources, options=option_names())
     _sign(paths, experiment)
     return former
 
@@ -84,10 +84,6 @@ def append_changes(paths: SessionPaths, changes: Sequence[Mapping[str, Any]]) ->
     """Append entries {path, old, new, epoch, time} to repeal.json."""
     if changes:
         publish_json(paths.repeal, [*read_json(paths.repeal), *changes])
-
-
-def _known_options() -> list[str]:
-    return [option for action in build_parser()._actions for option in action.option_strings]
 
 
 def initial_components(path: str) -> Mapping[str, StateDict]:

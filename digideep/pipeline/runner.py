@@ -311,6 +311,7 @@ class Runner:
         if outcome.exit_code == 0:
             self.session.mark_as_done(outcome.reason)
         logger.info("ends after epoch %d, frame %d: %s", self.epoch, self.frame, outcome.reason)
+        logger.info("the session is %s", self.session.where)
         return outcome
 
     def close(self) -> None:

@@ -50,6 +50,7 @@ from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.summary import Summary
 from digideep.types import EngineEvents, StateDict
 from digideep.utility.logging import open_report
+from digideep.utility.profiling import set_profiler_level
 from digideep.utility.tensorboard import TensorBoardServer, serve
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class Session:
             logger.warning("%s", self.experiment.notice)
         self.logs = SessionLogs(self.paths, cpu=options.monitor_cpu, gpu=options.monitor_gpu)
         self.monitor = self.logs.monitor
+        set_profiler_level(options.profiler_level)
         self.store = CheckpointStore(
             self.paths.checkpoints, session_id=read_meta(self.paths)["id"], run_id=uuid.uuid4().hex[:12]
         )
@@ -271,6 +273,11 @@ class Session:
         return serve(self.paths.tensorboard, host=self.options.tensorboard_host, on_ready=tell)
 
     # What a run says and asks
+
+    @property
+    def where(self) -> str:
+        """Where the user finds the session, in words."""
+        return "gone (dry run)" if self.options.dry_run else str(self.paths.root)
 
     def say(self, line: str) -> None:
         """Print one of the documented lines on standard output."""
