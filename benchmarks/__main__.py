@@ -4,7 +4,7 @@
     scripts/bench --quick    two minutes: 3 seeds
     scripts/bench --setup    make the peers' virtual environments, in .bench/
 
-Each run is a process of its own. Speed is compared between runs that follow each other, since the machine may be shared.
+Each run is a process of its own. Speed is compared between runs that follow each other: the machine may be shared.
 """
 
 from __future__ import annotations
