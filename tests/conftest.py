@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from fakes import TOY, Ended, Program
 
 from digideep.pipeline.fsio import publish, publish_json
 from digideep.pipeline.layout import SessionPaths
@@ -52,3 +58,67 @@ def new_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         return paths
 
     return make
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """Return a function that starts the program with some arguments and returns it while it runs."""
+    started: list[Program] = []
+
+    def begin(*argv: str, **options: Any) -> Program:
+        started.append(Program(*argv, **{"cwd": tmp_path, **options}))
+        return started[-1]
+
+    yield begin
+    for program in started:
+        program.close()
+
+
+@pytest.fixture
+def digideep(start: Callable[..., Program]) -> Callable[..., Ended]:
+    """Return a function that runs the program to its end, which has to be the expected one."""
+
+    def run(*argv: str, expect: int = 0, **options: Any) -> Ended:
+        ended = start(*argv, **options).end()
+        assert ended.code == expect, f"{argv}: exit code {ended.code}\n{ended.out}\n{ended.err}"
+        return ended
+
+    return run
+
+
+@pytest.fixture
+def resume(digideep: Callable[..., Ended]) -> Callable[..., Ended]:
+    """Return a function that goes on with a session."""
+
+    def go_on(session: Path, *more: str, **options: Any) -> Ended:
+        return digideep("--load-checkpoint", str(session), "--resume", *more, **options)
+
+    return go_on
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Return a function that runs the program in this process, without waiting for the disk."""
+    from digideep.main import main
+
+    def run(*argv: str, expect: int = 0, moments: dict[str, list[str]] | None = None) -> Ended:
+        monkeypatch.setattr("os.fsync", lambda descriptor: None)
+        monkeypatch.setenv("TOY_MOMENTS", json.dumps(moments or {}))
+        capfd.readouterr()
+        code = main(list(argv))
+        out, err = capfd.readouterr()
+        assert code == expect, f"{argv}: exit code {code}\n{out}\n{err}"
+        return Ended(code, out.splitlines(), err)
+
+    return run
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Callable[..., list[str]]:
+    """Return a function that gives the arguments of a toy training: its session's name, and what to `--set`."""
+
+    def arguments(name: str, *assignments: str) -> list[str]:
+        sets = ["--set", *assignments] if assignments else []
+        return ["--params", TOY, "--session-path", str(tmp_path), "--session-name", name, *sets]
+
+    return arguments

@@ -13,13 +13,14 @@ import numpy as np
 from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.evaluation import Evaluation
 from digideep.environment.finite import first_bad, not_finite
+from digideep.environment.history import ActionHistory, tell_crash
 from digideep.environment.monitor_files import MonitorFiles
 from digideep.environment.playing import ActorSlab, only_actor
 from digideep.environment.vec.base import VecEnv
 from digideep.environment.vec.choose import choose_workers, make_vec_env
 from digideep.environment.vec.slab import RESET, RUN, Slab
 from digideep.environment.wrappers.action import spec_for_agent
-from digideep.errors import CheckpointError, ConfigError, UsageError
+from digideep.errors import CheckpointError, ConfigError, EnvironmentFailure, UsageError
 from digideep.spec import EnvSpec
 from digideep.types import Actor, Chunk, ChunkMeta, Episode, Progress, StateDict
 from digideep.utility.imports import BUILT_IN
@@ -94,6 +95,7 @@ class Explorer:
             raise
         self.restarts = 0
         self.env_errors = 0
+        self._history = ActionHistory(self._slab)
         self._monitor = MonitorFiles(monitor_dir, mode=mode, env_id=env.model_name, keys=env.info_keys)
         self._rows = [
             _Rows({slot: array[t] for slot, array in self._slab.observations.items()}, self._slab.masks[t])
@@ -144,7 +146,11 @@ class Explorer:
     def _reset_where(self, envs: Sequence[int]) -> None:
         for env in envs:
             self._slab.modes[env] = RESET
-        self._vec.reset(self._slab.n_steps)
+        try:
+            self._vec.reset(self._slab.n_steps)
+        except EnvironmentFailure as error:
+            tell_crash(error, self._vec, self._history, mode=self.mode, before=self._vec.tick)
+            raise
         self._slab.modes.fill(RUN)
 
     def update(self) -> Chunk:
@@ -171,11 +177,13 @@ class Explorer:
         actor = self._actors[self._actor_slab.name]
         try:
             self._sample(actor, self._actor_slab)
-        except Exception:
+        except Exception as error:
             # A number that went bad before is the cause of whatever the policy or an environment made of it.
             self._check(self._vec.tick - tick, lengths)
+            tell_crash(error, self._vec, self._history, mode=self.mode, before=tick)
             raise
         self._check(last, lengths)
+        self._history.keep(tick)
         self._finish_episodes()
         frames = int(slab.masks[1:].sum())
         return Chunk(self._arrays, ChunkMeta(frames, frames, actor.policy_version, actor.statistics_version))

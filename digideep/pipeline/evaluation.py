@@ -65,15 +65,14 @@ class Evaluator:
         self._seed = seed
         self._test_explorer: Any = None
 
-    def test(self, actors: Mapping[str, Actor]) -> list[Episode] | None:
-        """Return the episodes of one test, or None where a signal asked for an end in the middle of it."""
-        requests = self._session.requests
+    def test(self, actors: Mapping[str, Actor]) -> list[Episode]:
+        """Return the episodes of one test."""
         with _generators_kept():
             if self._test_explorer is None:
                 self._test_explorer = self._build("test", seed=self._seed, monitor_dir=self._session.paths.monitor)
             self._test_explorer.set_actors(actors)
             episodes: list[Episode] = self._test_explorer.evaluate()
-        return None if requests.stop_signal is not None else episodes
+        return episodes
 
     def sync(self) -> Mapping[str, int]:
         """Make the monitor files of the tests durable and return their lengths in bytes by relative path."""

@@ -104,7 +104,7 @@ class Runner:
         if checkpoint is None:
             if self.config.init_from and self.session.is_new:
                 self.engine.load_policies(founding.initial_components(self.config.init_from))
-            self.engine.set_progress(self._progress())
+            self._tell_progress()
             self.engine.start()
         else:
             self.load_state_dict(checkpoint.components)
@@ -206,21 +206,17 @@ class Runner:
         return None if code is None else Outcome(code, signal.Signals(code - 128).name)
 
     def _end_epoch(self) -> None:
-        """Count the epoch, test, log and save; a stop in the middle of the test leaves the epoch pending."""
-        before = self.state
+        """Count the epoch, test, log and save."""
         self.state = self.state.next_epoch()
         self._update_meta()
-        if not self.test():
-            self.state = before
-            self._update_meta()
-            return
+        self.test()
         self._epochs_of_this_run += 1
         self.monitor_epoch()
         if self._on_epoch is not None:
             self._on_epoch(self)
         self.log()
         self.state = self.state.settled()
-        self.engine.set_progress(self._progress())
+        self._tell_progress()
         if self._save_is_due():
             self.save()
 
@@ -231,21 +227,17 @@ class Runner:
         self._logged_at, self._logged_frames = now, self.frame
         self.session.monitor.monitor("time/frames_per_s", frames / max(seconds, 1e-9))
 
-    def test(self) -> bool:
+    def test(self) -> None:
         """Evaluate the policy with frozen normalisers and its own seeds, where a test is due.
 
-        Returns:
-            False where a signal asked for an end before the test was over; nothing is kept of it then.
+        A signal waits until it is over: the rows of half a test would stand in the monitor file and come again.
         """
         if not self.config.test_act or not self._test_is_due():
-            return True
+            return
         with self._blocks["test"]:
             result = self._evaluator.test(self.engine.actors())
-        if result is None:
-            return False
         self.state = self.state.tested(ScoredTest.of(result, epoch=self.epoch, frame=self.frame))
         report.monitor_test(self.session.monitor, result)
-        return True
 
     def _test_is_due(self) -> bool:
         last = bool(self.state.reached(self._goal(), counters=self.engine.counters()))
@@ -324,12 +316,19 @@ class Runner:
         """Return the state of every part by component, generators included."""
         return {
             **self.engine.components(),
-            "runner": {**self.state.to_plain(), "env_spec": spec_to_plain(self.engine.spec)},
+            "runner": {
+                **self.state.to_plain(),
+                "progress": self._told._asdict(),
+                "env_spec": spec_to_plain(self.engine.spec),
+            },
             "rng": rng_state(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, StateDict]) -> None:
         """Take over what `state_dict` returned; generators last, after the objects that draw from them."""
+        # Environments that keep what they were told beside their state are told again, as of the last epoch.
+        self._told = Progress(**state_dict["runner"]["progress"])
+        self.engine.set_progress(self._told)
         self.engine.load_components(state_dict)
         self.state = RunnerState.from_plain(state_dict["runner"])
         set_rng_state(state_dict["rng"])
@@ -355,6 +354,10 @@ class Runner:
         goal = self._goal()
         done = self.frame / goal.total_frames if goal.total_frames else self.epoch / goal.n_epochs
         return Progress(frame=self.frame, epoch=self.epoch, fraction=min(1.0, done))
+
+    def _tell_progress(self) -> None:
+        self._told = self._progress()
+        self.engine.set_progress(self._told)
 
     def _update_meta(self) -> None:
         self.session.set_meta(epoch=self.epoch, frame=self.frame, episode=self.engine.counters().episodes)

@@ -11,14 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from digideep.environment.vec.slab import Slab
-from digideep.errors import EnvironmentFailure, UsageError
+from digideep.errors import DigideepError, UsageError
 from digideep.spec import EnvSpec
 from digideep.types import Progress
 
 if TYPE_CHECKING:
     from digideep.utility.profiling import TimerNode
 
-__all__ = ["FinishedEpisode", "VecEnv", "share", "traced"]
+__all__ = ["FinishedEpisode", "Place", "VecEnv", "share", "traced"]
+
+
+class Place(NamedTuple):
+    """Which environment failed, and in which call: `reset` or `step`."""
+
+    env: int
+    phase: str
 
 
 class FinishedEpisode(NamedTuple):
@@ -82,6 +89,13 @@ class VecEnv(ABC):
         """Take over what `states` returned; the environments in the answer have no state and must be reset."""
 
     @abstractmethod
+    def origin(self, env: int) -> dict[str, Any] | None:
+        """Return what the running episode began with: `seed`, or `rng`, the generator's state before an unseeded reset.
+
+        None where it began in another process, before a resume.
+        """
+
+    @abstractmethod
     def set_progress(self, progress: Progress) -> None:
         """Hand the progress to every environment that has `set_progress`."""
 
@@ -118,7 +132,8 @@ def share(num_envs: int, num_workers: int) -> list[range]:
     return shares
 
 
-def traced(error: EnvironmentFailure, text: str) -> EnvironmentFailure:
-    """Return `error` with the traceback of the user's exception as attribute `traceback_text`, for the text log."""
+def traced(error: DigideepError, text: str, place: Place | None = None) -> DigideepError:
+    """Return `error` with two attributes: `traceback_text`, of the user's exception, for the text log, and `place`."""
     error.traceback_text = text  # type: ignore[attr-defined]
+    error.place = place  # type: ignore[attr-defined]
     return error

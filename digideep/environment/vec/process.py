@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from digideep import errors
 from digideep.environment.config import EnvConfig
-from digideep.environment.vec.base import FinishedEpisode, VecEnv, share, traced
+from digideep.environment.vec.base import FinishedEpisode, Place, VecEnv, share, traced
 from digideep.environment.vec.child import Child, Output
 from digideep.environment.vec.messages import FAILURE, REPLY, REQUEST, Message
 from digideep.environment.vec.outcome import describe
@@ -193,6 +193,13 @@ class ProcessVecEnv(VecEnv):
         shares = [[[dict(states[env]) for env in child.envs]] for child in self._children]
         return [env for answer in self._ask("load_states", shares) for env in answer]
 
+    def origin(self, env: int) -> dict[str, Any] | None:
+        """Return what the running episode began with."""
+        child = self._children[self.worker_of(env)]
+        number = self._send([child], "origin", [[env]])
+        origin: dict[str, Any] | None = self._reply(child, number, time.monotonic() + self._timeout_s, self._timeout_s)
+        return origin
+
     def set_progress(self, progress: Progress) -> None:
         """Hand the progress to every environment that asks for it."""
         self._ask("set_progress", [[list(progress)] for _ in self._children])
@@ -233,8 +240,18 @@ class ProcessVecEnv(VecEnv):
     def _send_all(self, command: str, arguments: Sequence[list[Any]], *, descriptor: int | None = None) -> int:
         if not self._children:
             raise WorkerError(f"environments {self._config.model_name}: expected open workers, found them closed")
+        return self._send(self._children, command, arguments, descriptor=descriptor)
+
+    def _send(
+        self,
+        children: Sequence[Child],
+        command: str,
+        arguments: Sequence[list[Any]],
+        *,
+        descriptor: int | None = None,
+    ) -> int:
         self._number += 1
-        for child, values in zip(self._children, arguments, strict=True):
+        for child, values in zip(children, arguments, strict=True):
             try:
                 child.channel.send(REQUEST, self._number, [command, values], descriptor=descriptor)
             except ConnectionError:
@@ -285,7 +302,8 @@ class ProcessVecEnv(VecEnv):
         else:
             where = f"environments of worker {child.index} ({self._config.model_name})"
             error = EnvironmentFailure(f"{where}: {content['class']}: {errors.one_line(content['text'])}")
-        raise traced(error, content["traceback"])
+        place = None if content["place"] is None else Place(*content["place"])
+        raise traced(error, content["traceback"], place)
 
     def _died(self, child: Child) -> NoReturn:
         self._grace_s = _CLOSE_BROKEN_S

@@ -70,6 +70,10 @@ class SerialVecEnv(VecEnv):
         """Take over what `states` returned."""
         return self._stepper.load_states(states)
 
+    def origin(self, env: int) -> dict[str, Any] | None:
+        """Return what the running episode began with."""
+        return self._stepper.origin(env)
+
     def set_progress(self, progress: Progress) -> None:
         """Hand the progress to every environment that asks for it."""
         self._stepper.set_progress(progress)

@@ -67,6 +67,7 @@ class _Serving:
             "collect": self._collect,
             "states": self._states,
             "load_states": lambda states: self._stepping.load_states(states),
+            "origin": lambda env: self._stepping.origin(env),
             "set_progress": lambda fields: self._stepping.set_progress(Progress(*fields)),
             "timings": self._timings,
             "close": self._end,
@@ -135,7 +136,13 @@ class _Serving:
 
     def _send_failure(self, number: int, error: Exception) -> None:
         text = getattr(error, "traceback_text", None) or traceback.format_exc()
-        content = {"class": type(error).__name__, "text": str(error), "traceback": text}
+        place = getattr(error, "place", None)
+        content = {
+            "class": type(error).__name__,
+            "text": str(error),
+            "traceback": text,
+            "place": None if place is None else list(place),
+        }
         self._channel.send(FAILURE, number, content)
 
     def _make(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from digideep.environment import state as environment_state
 from digideep.environment.config import EnvConfig
 from digideep.environment.make import make_env
 from digideep.environment.spaces import ActionReader, ObservationWriter, env_spec
-from digideep.environment.vec.base import FinishedEpisode, traced
+from digideep.environment.vec.base import FinishedEpisode, Place, traced
 from digideep.environment.vec.outcome import check_info, describe, episode_metrics, flag, number
 from digideep.environment.vec.slab import RESET, SKIP, Slab
 from digideep.errors import DigideepError, EnvironmentFailure, one_line
@@ -70,11 +70,14 @@ class Stepper:
         self.resets = 0
         count = len(envs)
         self._steps: list[Callable[[Any], Any]] = [env.step for env in self._envs]
+        self._bare = [env.unwrapped for env in self._envs]
         self._listeners = [_listener(env) for env in self._envs]
         self._returns = [0.0] * count
         self._born = [0] * count
         self._over = [False] * count
         self._was_seeded = [False] * count
+        self._origins: list[dict[str, Any] | None] = [None] * count
+        self._phase = "step"
         self._finished: list[FinishedEpisode] = []
         self._writers = [ObservationWriter(env.observation_space, self.spec) for env in self._envs]
         self._reader = ActionReader(self._envs[0].action_space, self.spec, config.action_transform)
@@ -185,13 +188,17 @@ class Stepper:
             self._seeds[i] = next_seed
         self._numbers[i] += 1
         self._begin(i, returned=0.0, length=0, over=False, was_seeded=next_seed >= 0)
+        self._origins[i] = _origin(self._bare[i], next_seed)
+        self._phase = "reset"
         answer = self._envs[i].reset(seed=next_seed if next_seed >= 0 else None)
         if not (isinstance(answer, tuple) and len(answer) == 2):
             raise EnvironmentFailure(f"reset: expected (observation, info), found {one_line(answer, limit=80)}")
         observation, info = answer
-        check_info(info)
+        if type(info) is not dict:
+            check_info(info)
         self._writers[i].write(observation, self._rows[row], i)
         self._masks[row][i] = 0.0
+        self._phase = "step"
         self.reset_ns += perf_counter_ns() - start
         self.resets += 1
 
@@ -200,6 +207,7 @@ class Stepper:
         self._born[i] = self._shared_born[i] = self.tick - length
         self._over[i] = over
         self._shared_over[i] = over
+        self._origins[i] = None
         self._was_seeded[i] = was_seeded
 
     def _episode_seed(self, i: int) -> int | None:
@@ -257,6 +265,10 @@ class Stepper:
             )
         return without
 
+    def origin(self, env: int) -> dict[str, Any] | None:
+        """Return what the running episode of an environment began with; None where nobody knows any more."""
+        return self._origins[env - self._range.start]
+
     def set_progress(self, progress: Progress) -> None:
         """Hand the progress to every environment that asks for it."""
         for i, listener in enumerate(self._listeners):
@@ -295,7 +307,16 @@ class Stepper:
         ours = isinstance(error, DigideepError)
         text = one_line(error, limit=500)
         what = text if ours else f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise traced(EnvironmentFailure(f"{where}: {what}"), traceback.format_exc()) from error
+        place = Place(self._range.start + i, self._phase)
+        raise traced(EnvironmentFailure(f"{where}: {what}"), traceback.format_exc(), place) from error
+
+
+def _origin(bare: Any, seed: int) -> dict[str, Any]:
+    """Return what an episode is about to begin with: a seed, or the generator as it is."""
+    if seed >= 0:
+        return {"seed": seed, "rng": None}
+    rng = getattr(bare, "_np_random", None)
+    return {"seed": None, "rng": rng.bit_generator.state if type(rng) is np.random.Generator else None}
 
 
 def _listener(env: Any) -> Callable[[dict[str, Any]], Any] | None:

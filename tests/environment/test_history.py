@@ -1,0 +1,116 @@
+"""What a failure carries along, so that it can be walked to again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes_vec import ALLOWED, Follower, explorer
+
+from digideep.environment.config import EnvConfig
+from digideep.environment.crash import read_crash, replay_crash, write_crash
+from digideep.environment.history import ActionHistory
+from digideep.environment.vec.slab import Slab
+from digideep.errors import EnvironmentFailure, WorkerError
+from digideep.spec import ArraySpec, EnvSpec
+
+SPEC = EnvSpec("Made-v0", {"observation": ArraySpec("box", (1,), "float32")}, {"": ArraySpec("discrete", (), "int64")})
+
+
+def failure(*, updates: int = 4, num_workers: int = 0, **kwargs: Any) -> EnvironmentFailure:
+    made = explorer(num_workers=num_workers, kwargs=kwargs)
+    made.set_actors({"agent": Follower()})
+    try:
+        with pytest.raises(EnvironmentFailure) as raised:
+            for _ in range(updates):
+                made.update()
+        return raised.value
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_failure_carries_the_whole_episode_over_several_chunks(num_workers: int) -> None:
+    # Chunks of 4 steps: the eleventh step of the first episode lies in the third.
+    error = failure(num_workers=num_workers, lengths=[50], fault="step", fault_at=11)
+
+    crash = error.crash  # type: ignore[attr-defined]
+    assert {key: crash[key] for key in ("phase", "mode", "worker", "env_index", "episode", "step")} == {
+        "phase": "step",
+        "mode": "train",
+        "worker": 0,
+        "env_index": 0,
+        "episode": 0,
+        "step": 11,
+    }
+    assert crash["seed"] is not None
+    assert crash["rng"] is None
+    np.testing.assert_array_equal(crash["actions"][""], [0, 1] * 5 + [0])
+
+
+def test_an_episode_that_began_without_a_seed_carries_its_generator() -> None:
+    error = failure(lengths=[3], fault="step", fault_at=8)
+
+    # Episodes of 3 steps: the eighth step is the second of episode 2, whose actions are (2 + step) % 2.
+    crash = error.crash  # type: ignore[attr-defined]
+    assert (crash["seed"], crash["episode"], crash["step"]) == (None, 2, 2)
+    assert crash["rng"]["bit_generator"] == "PCG64"
+    np.testing.assert_array_equal(crash["actions"][""], [0, 1])
+
+
+def test_a_failing_reset_has_no_actions() -> None:
+    first = failure(fault="reset", fault_at=0)
+    later = failure(lengths=[2], fault="reset", fault_at=1)
+
+    for error, episode in ((first, 0), (later, 1)):
+        crash = error.crash  # type: ignore[attr-defined]
+        assert (crash["phase"], crash["episode"], crash["step"]) == ("reset", episode, 0)
+        assert crash["actions"][""].shape == (0,)
+
+
+def test_a_worker_that_died_leaves_nothing_to_walk_to() -> None:
+    error = failure(num_workers=1, lengths=[9], fault="kill", fault_at=2)
+
+    assert isinstance(error, WorkerError)
+    assert not hasattr(error, "crash")
+
+
+def test_the_failure_happens_again_where_it_is_replayed(tmp_path: Path) -> None:
+    kwargs: dict[str, Any] = {"lengths": [50], "fault": "step", "fault_at": 6}
+    error = failure(**kwargs)
+    config = EnvConfig(model_name="Script-v0", from_module="fakes_vec", env_kwargs=kwargs)
+
+    write_crash(tmp_path, config, error=error, **error.crash)  # type: ignore[attr-defined]
+
+    with pytest.raises(KeyError, match="torque"):
+        replay_crash(read_crash(tmp_path), allowed=ALLOWED)
+
+
+def test_chunks_that_no_episode_needs_are_dropped() -> None:
+    slab = Slab(SPEC, num_envs=2, n_steps=4)
+    history = ActionHistory(slab)
+
+    for before in (0, 4, 8):
+        slab.actions[""].fill(before)
+        slab.born[:] = [0, before + 4]
+        history.keep(before)
+    kept_for_the_long_one = len(history._kept)
+    slab.born[:] = [9, 10]
+    slab.actions[""].fill(12)
+    history.keep(12)
+
+    assert kept_for_the_long_one == 3
+    assert [kept.before for kept in history._kept] == [8, 12]
+    answer = history.episode(0, before=16, tick=18)
+    assert answer is not None
+    np.testing.assert_array_equal(answer[""], [8, 8, 8, 12, 12, 12, 12, 12, 12])
+
+
+def test_an_episode_that_began_before_what_is_kept_is_not_told() -> None:
+    slab = Slab(SPEC, num_envs=1, n_steps=4)
+    history = ActionHistory(slab)
+    slab.born[0] = -3  # as after a resume
+
+    assert history.episode(0, before=0, tick=2) is None
