@@ -22,6 +22,9 @@ def console() -> None:
     """Run the program and exit; the entry point of the console script."""
     requests = StopRequest()
     requests.install()
+    from digideep.pipeline.stdout import keep_for_ourselves
+
+    keep_for_ourselves()
     # The handlers stay to the end: a signal that comes while the process is leaving must not change its exit code.
     sys.exit(_main(sys.argv[1:], requests))
 

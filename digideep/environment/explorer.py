@@ -106,13 +106,14 @@ class Explorer:
         self._pending_hidden: Mapping[str, Any] | None = None
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}
         self._episodes: list[Episode] = []
+        self._changed = ""  # why a state that was there could not be taken over
         self._is_started = False
         self._is_closed = False
 
     @property
     def exactness(self) -> str:
         """`exact`, or why a resume cannot give the same bits."""
-        obstacle = self._vec.obstacle
+        obstacle = self._vec.obstacle or self._changed
         return f"resume starts new episodes: {obstacle}" if obstacle else "exact"
 
     def set_actors(self, actors: Mapping[str, Actor]) -> None:
@@ -264,9 +265,10 @@ class Explorer:
         )
         count = self._config.n_episodes if n_episodes is None else n_episodes
         episodes, workers = evaluation.play(first_episode, count)
-        for episode, worker in zip(episodes, workers, strict=True):
-            self._monitor.write(episode, worker=worker)
-        self._monitor.flush()
+        if len(episodes) == count:  # the rows of half an evaluation would stand in the file and come again
+            for episode, worker in zip(episodes, workers, strict=True):
+                self._monitor.write(episode, worker=worker)
+            self._monitor.flush()
         return episodes
 
     def episodes(self) -> list[Episode]:
@@ -317,12 +319,18 @@ class Explorer:
         """Go on where `state_dict` stood; environments without a saved state begin an episode with a seed of its own.
 
         Raises:
-            CheckpointError: the state is that of other environments.
+            CheckpointError: the state is that of another version.
+            UsageError: it is that of another number of environments.
         """
-        if state["version"] != VERSION or state["num_envs"] != self.num_envs:
+        if state["version"] != VERSION:
             raise CheckpointError(
-                f"explorer.{self.mode}: expected the state of {self.num_envs} environments, version {VERSION}, "
-                f"found {state['num_envs']}, version {state['version']}"
+                f"explorer.{self.mode}: expected a state of version {VERSION}, found {state['version']}; "
+                f"it needs another digideep"
+            )
+        if state["num_envs"] != self.num_envs:
+            raise UsageError(
+                f"/explorer/{self.mode}/num_envs: expected {state['num_envs']} as in the checkpoint, "
+                f"found {self.num_envs}; start a new session with init_from for another number"
             )
         if not state["is_started"]:
             return
@@ -339,6 +347,8 @@ class Explorer:
             number = int(self._slab.numbers[env]) + 1
             self._slab.next_seeds[env] = derive(self._seed, self._label, env, "resume", number)
         if broken:
+            if not self._vec.obstacle:
+                self._changed = "the environment is not made as it was when its state was saved"
             self._reset_where(broken)
         self._is_started = True
 

@@ -65,14 +65,16 @@ class Evaluator:
         self._seed = seed
         self._test_explorer: Any = None
 
-    def test(self, actors: Mapping[str, Actor]) -> list[Episode]:
-        """Return the episodes of one test."""
+    def test(self, actors: Mapping[str, Actor]) -> list[Episode] | None:
+        """Return the episodes of one test, or None where a signal asked for an end in the middle of it."""
+        requests = self._session.requests
         with _generators_kept():
             if self._test_explorer is None:
                 self._test_explorer = self._build("test", seed=self._seed, monitor_dir=self._session.paths.monitor)
             self._test_explorer.set_actors(actors)
-            episodes: list[Episode] = self._test_explorer.evaluate()
-        return episodes
+            episodes: list[Episode] = self._test_explorer.evaluate(should_stop=requests.is_stopping)
+        complete = len(episodes) == self._params["explorer"]["test"]["n_episodes"]
+        return episodes if complete else None
 
     def sync(self) -> Mapping[str, int]:
         """Make the monitor files of the tests durable and return their lengths in bytes by relative path."""
@@ -93,6 +95,7 @@ class Evaluator:
             episodes = explorer.evaluate(
                 n_episodes=options.episodes,
                 stochastic=options.stochastic,
+                should_stop=self._session.requests.is_stopping,
                 on_frame=None if render_mode is None else _no_frame if recorder is None else recorder.add,
             )
             explorer.sync()

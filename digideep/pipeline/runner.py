@@ -206,10 +206,14 @@ class Runner:
         return None if code is None else Outcome(code, signal.Signals(code - 128).name)
 
     def _end_epoch(self) -> None:
-        """Count the epoch, test, log and save."""
+        """Count the epoch, test, log and save; a stop in the middle of the test leaves the epoch pending."""
+        before = self.state
         self.state = self.state.next_epoch()
         self._update_meta()
-        self.test()
+        if not self.test():
+            self.state = before
+            self._update_meta()
+            return
         self._epochs_of_this_run += 1
         self.monitor_epoch()
         if self._on_epoch is not None:
@@ -227,17 +231,21 @@ class Runner:
         self._logged_at, self._logged_frames = now, self.frame
         self.session.monitor.monitor("time/frames_per_s", frames / max(seconds, 1e-9))
 
-    def test(self) -> None:
+    def test(self) -> bool:
         """Evaluate the policy with frozen normalisers and its own seeds, where a test is due.
 
-        A signal waits until it is over: the rows of half a test would stand in the monitor file and come again.
+        Returns:
+            False where a signal asked for an end before the test was over; nothing is kept of it then.
         """
         if not self.config.test_act or not self._test_is_due():
-            return
+            return True
         with self._blocks["test"]:
             result = self._evaluator.test(self.engine.actors())
+        if result is None:
+            return False
         self.state = self.state.tested(ScoredTest.of(result, epoch=self.epoch, frame=self.frame))
         report.monitor_test(self.session.monitor, result)
+        return True
 
     def _test_is_due(self) -> bool:
         last = bool(self.state.reached(self._goal(), counters=self.engine.counters()))

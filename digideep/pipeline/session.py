@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from digideep.environment.config import EnvConfig
+from digideep.environment.crash import write_crash
 from digideep.errors import (
     EXIT_PREEMPTED,
     CheckpointError,
@@ -50,6 +52,7 @@ from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.summary import Summary
 from digideep.types import EngineEvents, StateDict
 from digideep.utility.logging import open_report
+from digideep.utility.node import configure
 from digideep.utility.profiling import set_profiler_level
 from digideep.utility.tensorboard import TensorBoardServer, serve
 
@@ -205,6 +208,7 @@ class Session:
             raise
         except DigideepError as error:
             logger.error("ends: %s", error, exc_info=True, extra={"report_only": True})
+            self._keep_crash(error)
             self._finish_quietly(error.exit_code, str(error))
             raise
         except Exception as error:
@@ -214,6 +218,17 @@ class Session:
             raise DigideepError(
                 f"run: expected no fault of digideep itself, found {found}; the traceback is in {self._report_path}"
             ) from error
+
+    def _keep_crash(self, error: DigideepError) -> None:
+        """Write down what an environment raised, and where possible what is needed to see it raised again."""
+        text = getattr(error, "traceback_text", "")
+        if text:
+            logger.error("the environment's own traceback:\n%s", text, extra={"report_only": True})
+        place = getattr(error, "crash", None)
+        if place is not None and self._run is not None:
+            assert self.experiment is not None
+            config = configure(self.experiment.params["env"], where="/env", allowed=self.allowed, expected=EnvConfig)
+            write_crash(self.paths.crash, config, error=error, **place)
 
     def _finish_quietly(self, exit_code: int, reason: str) -> None:
         """Write how the run ended; a disk that refuses even that must not hide the error that ended it."""

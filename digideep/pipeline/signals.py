@@ -80,6 +80,10 @@ class StopRequest:
         self._former.clear()
         self._watchdog = None
 
+    def is_stopping(self) -> bool:
+        """Whether a signal has asked for an end."""
+        return self.stop_signal is not None
+
     def request_save(self) -> None:
         """Ask for a save at the end of the cycle, as SIGUSR1 does."""
         self._save = True

@@ -7,7 +7,23 @@ import sys
 
 from digideep.errors import one_line
 
-__all__ = ["say", "show"]
+__all__ = ["keep_for_ourselves", "say", "show"]
+
+
+_descriptor: int | None = None
+
+
+def keep_for_ourselves() -> None:
+    """Keep standard output for documented lines: what environments and libraries print goes to standard error.
+
+    For a process of our own only. Child processes that inherit descriptor 1 print to standard error too.
+    """
+    global _descriptor
+    try:
+        _descriptor = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of them is closed
+        _descriptor = None
 
 
 def say(line: str) -> None:
@@ -18,17 +34,25 @@ def say(line: str) -> None:
 def show(text: str) -> None:
     """Write text of our own, of one or more lines, to standard output."""
     try:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        if _descriptor is not None:
+            _write_all(_descriptor, (text + "\n").encode("utf-8", "backslashreplace"))
+        else:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
     except (OSError, ValueError, AttributeError):
         _give_up()
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
 
 
 def _give_up() -> None:
     """Lead the descriptor elsewhere, or the interpreter would fail once more when it flushes at its end."""
     try:
         sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, 1)
+        os.dup2(sink, 1 if _descriptor is None else _descriptor)
         os.close(sink)
     except OSError:
         return

@@ -10,7 +10,7 @@ import pytest
 from fakes_vec import Counter, Follower, explorer
 
 from digideep.environment.explorer import Explorer
-from digideep.errors import CheckpointError
+from digideep.errors import UsageError
 from digideep.types import Chunk
 from digideep.utility.codec import decode, encode
 
@@ -137,6 +137,6 @@ def test_a_state_of_other_environments_is_refused() -> None:
     made.close()
 
     again = explorer(num_envs=2)
-    with pytest.raises(CheckpointError, match="expected the state of 2 environments"):
+    with pytest.raises(UsageError, match="num_envs: expected 3 as in the checkpoint, found 2"):
         again.load_state_dict(state)
     again.close()

@@ -14,8 +14,8 @@ import pytest
 
 from digideep.errors import CheckpointError, NonFiniteError, UsageError
 from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component, NoCheckpointError
-from digideep.utility.codec import CodecError
 from digideep.pipeline.filesystem import RealFileSystem
+from digideep.utility.codec import CodecError
 
 SESSION = "0b1c8a52-6f0e-4b54-9a8e-2f6f6c1b7d10"
 

@@ -252,6 +252,11 @@ class Stepper:
             if saved["environment"] is None or self.obstacle:
                 without.append(self._range.start + i)
                 continue
+            reason = environment_state.mismatch(env, saved["environment"])
+            if reason:
+                logger.warning("resume starts a new episode: %s", reason)
+                without.append(self._range.start + i)
+                continue
             try:
                 environment_state.restore(env, saved["environment"])
             except Exception as error:
