@@ -7,18 +7,20 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import digideep
 from digideep.errors import SessionDoneError, UsageError, one_line
 from digideep.launch import Ended, launch
 from digideep.params.loading import LoadedParams, load_params
 from digideep.params.naming import autoresume_name, expand_session_name
-from digideep.pipeline import stdout, trust
+from digideep.pipeline import trust
 from digideep.pipeline.fsio import read_json
 from digideep.pipeline.layout import SessionPaths, is_volatile, session_root
-from digideep.pipeline.locks import SessionLock, is_done
+from digideep.pipeline.locks import SessionLock
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.signals import StopRequest
 
@@ -27,14 +29,12 @@ __all__ = ["autoresume"]
 logger = logging.getLogger(__name__)
 
 _LOCK_WAIT_S = 120.0
+_FOUNDING_S = 5.0  # longer than it takes to make a session
 _BATCH_SYSTEMS = {"SLURM_JOB_ID": "SLURM", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF"}
 
 
-def autoresume(options: SessionOptions, requests: StopRequest) -> Ended | None:
+def autoresume(options: SessionOptions, requests: StopRequest) -> Ended:
     """Begin the session that this command stands for, or go on with it.
-
-    Returns:
-        How it ended; None where the session was done before.
 
     Raises:
         UsageError: sessions would lie where a requeued job does not find them, or the session that is there was made
@@ -53,13 +53,17 @@ def autoresume(options: SessionOptions, requests: StopRequest) -> Ended | None:
     wait_s = _LOCK_WAIT_S if options.lock_wait_s is None else options.lock_wait_s
     options = dataclasses.replace(options, session_name=name, lock_wait_s=wait_s)
     paths = SessionPaths(root / name)
-    if not os.path.lexists(paths.root) or not _is_founded(paths, wait_s=wait_s):
+    if not os.path.lexists(paths.root):
+        try:
+            return launch(options, requests)
+        except UsageError:
+            if not os.path.lexists(paths.root):
+                raise
+            # Another start of the same command was faster: go on with its session.
+    if not _is_founded(paths, wait_s=wait_s):
         return launch(options, requests)
     _compare_cpanel(paths, loaded)
     changes = _new_changes(paths, loaded)
-    if is_done(paths.root) and not changes:
-        _say_done(paths)
-        return None
     resumed = dataclasses.replace(
         options,
         mode=Mode.RESUME,
@@ -73,13 +77,18 @@ def autoresume(options: SessionOptions, requests: StopRequest) -> Ended | None:
     try:
         return launch(resumed, requests)
     except SessionDoneError:
-        _say_done(paths)
-        return None
+        return _done(paths, resumed)
 
 
-def _say_done(paths: SessionPaths) -> None:
-    stdout.say(f"session: {paths.root}")
-    stdout.say("autoresume: done")
+def _done(paths: SessionPaths, options: SessionOptions) -> Ended:
+    """Say that nothing is left to do."""
+    from digideep.pipeline.session import Session
+
+    session = Session(Path(digideep.__file__).parent, options)
+    session.paths = paths
+    session.say(f"session: {paths.root}")
+    session.say("autoresume: done")
+    return Ended(0, session)
 
 
 def _refuse_volatile(root: Path) -> None:
@@ -92,17 +101,37 @@ def _refuse_volatile(root: Path) -> None:
 
 
 def _is_founded(paths: SessionPaths, *, wait_s: float) -> bool:
-    """Whether the directory holds a whole session; what a kill left of one that was being made is removed."""
+    """Whether the directory holds a whole session; what a kill left of one that was being made is removed.
+
+    Raises:
+        UsageError: it is something else.
+        SessionLockedError: another process has it open all the time.
+    """
+    if not _only_founding(paths):
+        raise UsageError(
+            f"{one_line(paths.root)}: expected a session, or nothing, found something else; give another --session-name"
+        )
+    deadline = time.monotonic() + _FOUNDING_S
+    while not paths.summary.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)  # another start of this command may be making it right now
     with SessionLock(paths.root, wait_s=wait_s):
         if paths.summary.exists():
             return True
-        if paths.checkpoints.exists():
-            raise UsageError(
-                f"{one_line(paths.root)}: expected a session with its summary.json, found none; restore it"
-            )
         logger.warning("%s was never finished being made: it is made again", paths.name)
         shutil.rmtree(paths.root)
         return False
+
+
+def _only_founding(paths: SessionPaths) -> bool:
+    """Whether a directory is a session, or holds nothing that is not written when one is made."""
+    if paths.root.is_symlink() or not paths.root.is_dir():
+        return False
+    if paths.summary.exists():
+        return True
+    template = (paths.init, paths.saam, paths.readme, paths.modules, paths.signature, paths.provenance)
+    described = (paths.meta, paths.cpanel, paths.params, paths.repeal, paths.report_log, paths.running_lock)
+    names = {path.name for path in (*template, *described)}
+    return all(entry in names or entry.startswith(".") for entry in os.listdir(paths.root))
 
 
 def _compare_cpanel(paths: SessionPaths, loaded: LoadedParams) -> None:

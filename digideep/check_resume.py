@@ -42,7 +42,8 @@ def check_resume(options: SessionOptions, requests: StopRequest) -> int:
         NotReproducibleError: they do not; names the first difference and both sessions, which are kept.
         DigideepError: one of the runs failed.
     """
-    epochs = options.check_resume or 1
+    assert options.check_resume is not None
+    epochs = options.check_resume
     loaded = load_params(options)
     stdout.say("session: none (check)")
     _check_state(loaded)
@@ -53,7 +54,7 @@ def check_resume(options: SessionOptions, requests: StopRequest) -> int:
     try:
         fresh = _arguments(options, {**goal, **budget})
         _train([*fresh, "--session-name", interrupted.name], directory, requests, expected=EXIT_PREEMPTED)
-        _train(["--load-checkpoint", str(interrupted), "--resume"], directory, requests, expected=0)
+        _train(["--load-checkpoint", str(interrupted), "--resume", "--trust-session"], directory, requests, expected=0)
         fresh = _arguments(options, {**goal, **budget, "/runner/max_iter": 0})
         _train([*fresh, "--session-name", straight.name], directory, requests, expected=0)
         difference = _compare(interrupted, straight)

@@ -19,6 +19,7 @@ from digideep.pipeline.inventory import effective_params
 from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.signals import StopRequest
+from digideep.pipeline.video import require_video
 from digideep.utility.device import prepare_process, require_device
 from digideep.utility.imports import resolve, searching
 from digideep.utility.node import Config, configure
@@ -50,6 +51,8 @@ def launch(options: SessionOptions, requests: StopRequest) -> Ended:
     prepare_process()
     if options.device is not None:
         require_device(options.device)
+    if options.record:
+        require_video()
     if options.load_checkpoint is None:
         return _fresh(options, requests)
     return _loaded(options, requests)

@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from digideep.pipeline.signals import StopRequest
+from digideep.pipeline.stdout import keep_for_ourselves
 
 if TYPE_CHECKING:
+    from digideep.launch import Ended
     from digideep.pipeline.cli import Request
+    from digideep.pipeline.options import SessionOptions
     from digideep.pipeline.session import Session
 
 __all__ = ["console", "main", "run"]
@@ -20,11 +23,9 @@ __all__ = ["console", "main", "run"]
 
 def console() -> None:
     """Run the program and exit; the entry point of the console script."""
+    keep_for_ourselves()
     requests = StopRequest()
     requests.install()
-    from digideep.pipeline.stdout import keep_for_ourselves
-
-    keep_for_ourselves()
     # The handlers stay to the end: a signal that comes while the process is leaving must not change its exit code.
     sys.exit(_main(sys.argv[1:], requests))
 
@@ -71,14 +72,17 @@ def _answer(request: Request, requests: StopRequest) -> int:
         from digideep.check_resume import check_resume
 
         return check_resume(request, requests)
-    if request.autoresume:
+    return _launch(request, requests).exit_code
+
+
+def _launch(options: SessionOptions, requests: StopRequest) -> Ended:
+    if options.autoresume:
         from digideep.autoresume import autoresume
 
-        ended = autoresume(request, requests)
-        return 0 if ended is None else ended.exit_code
+        return autoresume(options, requests)
     from digideep.launch import launch
 
-    return launch(request, requests).exit_code
+    return launch(options, requests)
 
 
 def _print(text: str) -> int:
@@ -116,13 +120,16 @@ def run(params: str | None = None, cpanel: Mapping[str, Any] | None = None, **op
     Raises:
         DigideepError: what the command line would exit with; the error's `exit_code` says as what.
     """
-    from digideep.launch import launch
+    from digideep.errors import UsageError
     from digideep.pipeline.cli import from_keywords
 
     requests = StopRequest()
     requests.install()
     try:
-        return launch(from_keywords(params, cpanel, **options), requests).session
+        asked = from_keywords(params, cpanel, **options)
+        if asked.check_resume is not None:
+            raise UsageError("run: expected a keyword that opens a session, found 'check_resume'; use the command line")
+        return _launch(asked, requests).session
     finally:
         requests.restore()
 

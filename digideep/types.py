@@ -199,6 +199,10 @@ class Engine(Protocol):
         """Return the state by component: `agents.<name>`, `memory.<name>`, `explorer.train`, `statistics`."""
         ...
 
+    def component_names(self) -> set[str]:
+        """Return the names of what `load_components` needs."""
+        ...
+
     def load_memories(self, components: Mapping[str, StateDict]) -> None:
         """Take over the memories' part of `components`."""
         ...

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

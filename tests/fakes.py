@@ -9,7 +9,8 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -65,7 +66,12 @@ class Program:
     """`digideep` with some arguments, in a process and a process group of its own."""
 
     def __init__(
-        self, *argv: str, cwd: Path, moments: Mapping[str, list[str]] | None = None, env: Mapping[str, str] | None = None
+        self,
+        *argv: str,
+        cwd: Path,
+        moments: Mapping[str, list[str]] | None = None,
+        env: Mapping[str, str] | None = None,
+        ignored: Sequence[int] = (),
     ) -> None:
         prepare_process()  # what must stand before the libraries are imported
         _context.set_forkserver_preload(_PRELOADED)
@@ -73,7 +79,7 @@ class Program:
         self._err = cwd / f"stderr-{os.urandom(4).hex()}"
         reader, writer = _context.Pipe(duplex=False)
         self._process = _context.Process(
-            target=_become_program, args=(list(argv), writer, str(self._err), environment, str(cwd))
+            target=_become_program, args=(list(argv), writer, str(self._err), environment, str(cwd), list(ignored))
         )
         self._process.start()
         writer.close()
@@ -119,7 +125,7 @@ class Program:
         return Ended(code, self.out, self._err.read_text())
 
 
-def _become_program(argv: list[str], out: Connection, err: str, environment: dict[str, str], cwd: str) -> None:
+def _become_program(argv: list[str], out: Connection, err: str, environment: dict[str, str], cwd: str, ignored: list[int]) -> None:
     os.setsid()
     os.dup2(out.fileno(), 1)
     out.close()
@@ -129,12 +135,22 @@ def _become_program(argv: list[str], out: Connection, err: str, environment: dic
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
     # Killing processes takes nothing from the page cache; what power losses do is tested on the store itself.
     os.fsync = lambda descriptor: None
     sys.argv = ["digideep", *argv]
     from digideep.main import console
 
     console()
+
+
+def wait_until(condition: Callable[[], object], *, timeout_s: float = 30.0) -> None:
+    """Look again and again until a condition holds; that it never does is an error."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        time.sleep(0.005)
 
 
 # What a session holds

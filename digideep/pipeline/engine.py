@@ -54,13 +54,36 @@ class SerialEngine:
         session: Session,
     ) -> None:
         self._session = session
-        self.warnings: list[str] = []
+        self._explorer: Any = None
         self.chosen: dict[str, Any] = dict(config.chosen)
+        try:
+            self._build(config, explorer, memories=memories, agents=agents)
+        except BaseException:
+            self.close()  # worker processes that stand already
+            raise
+        self._counters = Counters()
+        self._normalizer: Normalizer = self._statistics.snapshot()
+        self._episodes: list[Episode] = []
+        self._reported = (0, 0)
+        self._explore_block, self._update_block = timer_block("explore"), timer_block("update")
+        self._store_block = timer_block("store")
+
+    def _build(
+        self,
+        config: SerialEngineConfig,
+        explorer: Node,
+        *,
+        memories: Mapping[str, Node],
+        agents: Mapping[str, Node],
+    ) -> None:
+        """Make every part from its node, the explorer first."""
+        session = self._session
         device = self._choose_device(agents)
         self._choose_threads(config, agents)
         env = configure(explorer["env"], where="/env", allowed=session.allowed, expected=EnvConfig)
         # A play needs the spaces only: no training environment is made.
-        self._explorer = None if session.options.mode is Mode.PLAY else self._build_explorer(explorer)
+        if session.options.mode is not Mode.PLAY:
+            self._explorer = self._build_explorer(explorer)
         spec = describe_env(env, allowed=session.allowed) if self._explorer is None else self._explorer.spec
         self.spec: EnvSpec = spec._replace(actions=spec_for_agent(spec.actions, env.action_transform))
         self._statistics = build(
@@ -74,12 +97,6 @@ class SerialEngine:
         for name, agent in self._agents.items():
             logger.info("agent %s learns by %s", name, agent.path)
         self.chosen["learner_path"] = {name: agent.path.partition(":")[0] for name, agent in self._agents.items()}
-        self._counters = Counters()
-        self._normalizer: Normalizer = self._statistics.snapshot()
-        self._episodes: list[Episode] = []
-        self._reported = (0, 0)
-        self._explore_block, self._update_block = timer_block("explore"), timer_block("update")
-        self._store_block = timer_block("store")
 
     @property
     def exactness(self) -> str:
@@ -162,6 +179,11 @@ class SerialEngine:
             "counters": dict(self._counters._asdict()),
         }
 
+    def component_names(self) -> set[str]:
+        """Return the names of what `load_components` needs."""
+        names = {f"agents.{name}" for name in self._agents} | {f"memory.{name}" for name in self._memories}
+        return names | {"statistics", "counters"} | (set() if self._explorer is None else {"explorer.train"})
+
     def load_components(self, components: Mapping[str, StateDict]) -> None:
         """Take over what `components` returned."""
         for name, agent in self._agents.items():
@@ -243,7 +265,7 @@ class SerialEngine:
             network_class, width = self._network(agents)
             choice = choose_device(network_class, width)
             if chosen is not None:
-                self.warnings.append(f"device {chosen} is not on this machine; {choice.device} instead")
+                logger.warning("device %s is not on this machine; %s instead", chosen, choice.device)
         logger.info("device: %s (%s)", choice.device, choice.reason)
         problem = unusable_gpu()
         if problem:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from digideep.errors import DigideepError
 from digideep.pipeline.fsio import publish_json
 from digideep.pipeline.video import VideoRecorder
 from digideep.types import Actor, Episode, Node
@@ -99,8 +98,11 @@ class Evaluator:
                 on_frame=None if render_mode is None else _no_frame if recorder is None else recorder.add,
             )
             explorer.sync()
-        result = Evaluation.of(episodes) if episodes else Evaluation([], math.nan, math.nan, None)
-        self._publish(result, directory, seed=seed)
+        if not episodes:
+            return Evaluation([], math.nan, math.nan, None)
+        result = Evaluation.of(episodes)
+        if self._session.requests.stop_signal is None:
+            self._publish(result, directory, seed=seed)
         return result
 
     def close(self) -> None:
@@ -125,8 +127,6 @@ class Evaluator:
         )
 
     def _publish(self, result: Evaluation, directory: Path, *, seed: int) -> None:
-        if not result.episodes:
-            raise DigideepError("play: expected at least one finished episode, found none; it was stopped before")
         session = self._session
         checkpoint = session.checkpoint
         publish_json(

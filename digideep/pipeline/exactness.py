@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from digideep import __version__
@@ -66,9 +66,9 @@ def differences(manifest: Mapping[str, Any], *, device: str) -> dict[str, str]:
     return found
 
 
-def lessened(exactness: str, kinds: object) -> str:
+def lessened(exactness: str, kinds: Collection[str]) -> str:
     """Return the exactness of checkpoints after a start that could not be exact: `none (code, versions)`."""
     before = exactness.removeprefix("none (").removesuffix(")").split(", ") if exactness != EXACT else []
-    added = [kind for kind in sorted(kinds) if kind not in before] if isinstance(kinds, set) else []
+    added = [kind for kind in sorted(kinds) if kind not in before]
     reasons = [*before, *added]
     return f"none ({', '.join(reasons)})" if reasons else EXACT

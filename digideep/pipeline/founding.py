@@ -28,8 +28,11 @@ __all__ = ["append_changes", "begin_run", "found", "params_hash", "replace_code"
 logger = logging.getLogger(__name__)
 
 
-def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) -> None:
+def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) -> Mapping[str, Any]:
     """Write everything that a session has before anything is trained in it: parameters, code, origin, signature.
+
+    Returns:
+        The commits of the code, by module.
 
     Raises:
         StorageError: something could not be written.
@@ -46,10 +49,10 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
     provenance = collect_provenance(sources)
     if provenance.patch:
         publish(paths.provenance, provenance.patch.encode())
-    publish_json(paths.meta, {**described, "commits": provenance.commits})
     _sign(paths, experiment)
     state = "stopped" if options.mode is Mode.CREATE else "running"
     Summary(state=state).write(paths)  # type: ignore[arg-type]
+    return provenance.commits
 
 
 def replace_code(paths: SessionPaths, experiment: Experiment) -> str:
@@ -67,16 +70,32 @@ def _sign(paths: SessionPaths, experiment: Experiment) -> None:
         logger.warning("%s", warning)
 
 
-def begin_run(paths: SessionPaths, options: SessionOptions, **facts: Any) -> int:
-    """Append the entry of this process to meta.json and return its index."""
+def begin_run(
+    paths: SessionPaths,
+    options: SessionOptions,
+    *,
+    commits: Mapping[str, Any] | None = None,
+    superseded_modules: str | None = None,
+) -> int:
+    """Append the entry of this process to meta.json and return its index.
+
+    Args:
+        paths: of the session.
+        options: of this start.
+        commits: of the code, by module; None: asked for here.
+        superseded_modules: where the code is that this start has replaced.
+    """
     contents = read_contents(paths.modules)
+    if commits is None:
+        commits = collect_provenance(sources_today(paths.modules)).commits
     return meta.begin_run(
         paths,
         command_line=options.command_line,
         **describe_machine(),
         versions=installed_versions(),
         code_hash="" if contents is None else contents.code_hash,
-        **facts,
+        commits=commits,
+        superseded_modules=superseded_modules,
     )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "DEFAULT_ROOT",
     "NAME_PATTERN",
     "check_name",
+    "is_default_root",
     "is_volatile",
     "new_directory",
     "new_session_directory",
@@ -65,6 +66,11 @@ def session_root(
                 f"name another one"
             ) from error
     return root
+
+
+def is_default_root(session_path: str | os.PathLike[str] | None) -> bool:
+    """Whether nobody has named a place for sessions, so that they go below /tmp."""
+    return session_path is None and not os.environ.get("DIGIDEEP_SESSIONS")
 
 
 def _default_root(*, create: bool) -> Path:

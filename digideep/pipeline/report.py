@@ -44,10 +44,10 @@ def mean_return(monitor: Monitor) -> float | None:
     return None if statistics is None else float(statistics["mean"])
 
 
-def print_epoch(row: Mapping[str, Any], *, epoch: int, frame: int, goal: float, result: ScoredTest | None) -> None:
+def print_epoch(row: Mapping[str, Any], *, epoch: int, frame: int, done: float, result: ScoredTest | None) -> None:
     """Log the lines of one epoch: progress and returns, then what the updates say at level debug."""
     columns = row["data"]
-    parts = [f"epoch {epoch}", f"frame {frame}", f"{100 * goal:.0f} %"]
+    parts = [f"epoch {epoch}", f"frame {frame}", f"{100 * done:.0f} %"]
     speed = columns.get("time/frames_per_s")
     if speed:
         parts.append(f"{speed['mean']:.0f} frames/s")
@@ -67,11 +67,22 @@ def print_epoch(row: Mapping[str, Any], *, epoch: int, frame: int, goal: float, 
 
 
 def live_text(
-    *, epoch: int, frame: int, frames_per_s: float, progress: float, elapsed_s: float, mean_return: float | None
+    *,
+    epoch: int,
+    frame: int,
+    frames_per_s: float,
+    progress: float,
+    began_at: float,
+    elapsed_s: float,
+    mean_return: float | None,
 ) -> str:
-    """Return the line that a terminal shows while a run is under way."""
+    """Return the line that a terminal shows while a run is under way.
+
+    `progress` is the fraction of the goal that is done, `began_at` what it was when this run began `elapsed_s` ago.
+    """
     shown = "-" if mean_return is None else f"{mean_return:.1f}"
-    left_s = elapsed_s * (1.0 - progress) / progress if progress > 0 else None
+    gained = progress - began_at
+    left_s = elapsed_s * (1.0 - progress) / gained if gained > 0 else None
     eta = "-" if left_s is None else _duration(left_s)
     return f"epoch {epoch}  frame {frame}  {frames_per_s:.0f} frames/s  return {shown}  ETA {eta}"
 

@@ -8,6 +8,7 @@ nor repeats the epoch's test and log. What is sampled, learnt and stored is the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import time
@@ -109,6 +110,7 @@ class Runner:
         else:
             self.load_state_dict(checkpoint.components)
         self._frames_at_start = self._logged_frames = self.frame
+        self._fraction_at_start = self._progress().fraction
         self._update_meta()
 
     def load_memory(self) -> None:
@@ -149,14 +151,14 @@ class Runner:
         """Run cycles until a goal, a budget or a signal ends them; the final save is durable when this returns."""
         if self.state.cycle == 0:
             self.save()
-        outcome = self.stopped() or self.termination_check()
+        outcome = self.termination_check()
         while outcome is None:
             if not self.state.pending:
                 self.train_cycle()
             outcome = self._after_cycle()
             if outcome is None and self.state.pending:
                 self._end_epoch()
-                outcome = self.termination_check() or self.stopped()
+                outcome = self.termination_check()
         return self.finalize(outcome)
 
     def train_cycle(self) -> None:
@@ -174,14 +176,14 @@ class Runner:
             self.session.live.update(self._live_text())
 
     def termination_check(self) -> Outcome | None:
-        """Return why the run ends here, or None."""
+        """Return why the run ends here, or None: the goal comes before a signal, and a signal before a budget."""
         reached = self.state.reached(self._goal(), counters=self.engine.counters())
-        if reached:
+        if reached and not self.state.pending:
             return Outcome(0, reached)
-        config = self.config
-        if config.max_iter and self._epochs_of_this_run >= config.max_iter:
-            return Outcome(EXIT_PREEMPTED, f"max_iter: {config.max_iter} epochs in this run")
-        return self._out_of_time()
+        limit = self.config.max_iter
+        used_up = limit and self._epochs_of_this_run >= limit
+        by_epochs = Outcome(EXIT_PREEMPTED, f"max_iter: {limit} epochs in this run") if used_up else None
+        return self.stopped() or by_epochs or self._out_of_time()
 
     def _out_of_time(self) -> Outcome | None:
         hours = self.config.max_time
@@ -194,11 +196,11 @@ class Runner:
 
     def _after_cycle(self) -> Outcome | None:
         """Look at signals and at the time budget, which do not wait for the end of an epoch."""
+        stops = False
         if self.session.requests.take_save():
             self.save(forced=True)
-            if self.config.on_sigusr1 == "stop":
-                return Outcome(EXIT_PREEMPTED, "SIGUSR1")
-        return self.stopped() or self._out_of_time()
+            stops = self.config.on_sigusr1 == "stop"
+        return self.stopped() or (Outcome(EXIT_PREEMPTED, "SIGUSR1") if stops else self._out_of_time())
 
     def stopped(self) -> Outcome | None:
         """Return how a signal ends this run, or None where none has asked for an end."""
@@ -258,7 +260,7 @@ class Runner:
                 get_timer_root().get_child("cycle").get_child("explore").merge(node, root_name=name)
             row = self.session.log_epoch()
             report.print_epoch(
-                row, epoch=self.epoch, frame=self.frame, goal=self._progress().fraction, result=self.state.last_test
+                row, epoch=self.epoch, frame=self.frame, done=self._progress().fraction, result=self.state.last_test
             )
 
     def custom(self) -> None:
@@ -283,26 +285,28 @@ class Runner:
             StorageError: three saves in a row have failed.
             NonFiniteError: the state holds NaN or infinity; nothing was written.
         """
+        try:
+            self.save_final_checkpoint()
+        except StorageError as error:
+            self._save_failures += 1
+            logger.error("save %d of %d failed: %s", self._save_failures, _SAVE_FAILURES, error)
+            if self._save_failures >= _SAVE_FAILURES:
+                raise
+
+    def save_final_checkpoint(self) -> None:
+        """Commit a checkpoint of everything; a failure is raised, since nothing comes after it.
+
+        Raises:
+            StorageError: it could not be made durable.
+            NonFiniteError: the state holds NaN or infinity; nothing was written.
+        """
         with self._blocks["save"]:
             self.engine.drain()
             self.engine.sync()
             self._evaluator.sync()
-            try:
-                self.session.save(self.state.cycle, self.state_dict(), self._summary(), exactness=self.engine.exactness)
-            except StorageError as error:
-                self._save_failures += 1
-                logger.error("save %d of %d failed: %s", self._save_failures, _SAVE_FAILURES, error)
-                if self._save_failures >= _SAVE_FAILURES:
-                    raise
-            else:
-                self._save_failures = 0
-                self._saved_at = time.monotonic()
-
-    def save_final_checkpoint(self) -> None:
-        """Commit the last checkpoint of this run; a failure ends it."""
-        failures, self._save_failures = self._save_failures, _SAVE_FAILURES - 1
-        self.save(forced=True)
-        self._save_failures = min(failures, self._save_failures)
+            self.session.save(self.state.cycle, self.state_dict(), self._summary(), exactness=self.engine.exactness)
+        self._save_failures = 0
+        self._saved_at = time.monotonic()
 
     def finalize(self, outcome: Outcome, save: bool = True) -> Outcome:
         """Save for the last time and, where the goal is reached, mark the session as done."""
@@ -316,9 +320,10 @@ class Runner:
 
     def close(self) -> None:
         """End every environment and process of this run."""
-        self._evaluator.close()
-        if hasattr(self, "engine"):
-            self.engine.close()
+        with contextlib.ExitStack() as stack:
+            for part in (getattr(self, "engine", None), getattr(self, "_evaluator", None)):
+                if part is not None:
+                    stack.callback(part.close)
 
     def state_dict(self) -> dict[str, StateDict]:
         """Return the state of every part by component, generators included."""
@@ -334,6 +339,13 @@ class Runner:
 
     def load_state_dict(self, state_dict: Mapping[str, StateDict]) -> None:
         """Take over what `state_dict` returned; generators last, after the objects that draw from them."""
+        expected = {*self.engine.component_names(), "runner", "rng"}
+        missing = sorted(expected - state_dict.keys())
+        if missing:
+            raise CheckpointError(
+                f"checkpoint: expected the components {', '.join(sorted(expected))}, found no {', '.join(missing)}; "
+                f"was an agent or a memory renamed?"
+            )
         # Environments that keep what they were told beside their state are told again, as of the last epoch.
         self._told = Progress(**state_dict["runner"]["progress"])
         self.engine.set_progress(self._told)
@@ -377,6 +389,7 @@ class Runner:
             frame=self.frame,
             frames_per_s=(self.frame - self._frames_at_start) / max(elapsed, 1e-9),
             progress=self._progress().fraction,
+            began_at=self._fraction_at_start,
             elapsed_s=elapsed,
             mean_return=report.mean_return(self.session.monitor),
         )

@@ -20,11 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from digideep.environment.config import EnvConfig
-from digideep.environment.crash import write_crash
 from digideep.errors import (
     EXIT_PREEMPTED,
-    CheckpointError,
     DigideepError,
     SessionDoneError,
     StorageError,
@@ -33,26 +30,27 @@ from digideep.errors import (
 )
 from digideep.pipeline import founding, meta, stdout
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore, NoCheckpointError
+from digideep.pipeline.destination import find_destination
 from digideep.pipeline.exactness import EXACT, device_name, differences, lessened, thread_counts, versions
 from digideep.pipeline.experiment import Experiment
+from digideep.pipeline.failure import keep_crash
 from digideep.pipeline.layout import (
     SessionPaths,
-    new_directory,
+    is_default_root,
     new_session_directory,
     read_meta,
     resolve_checkpoint,
     session_root,
-    timestamp,
 )
 from digideep.pipeline.locks import SessionLock, clear_done, is_done, mark_done
 from digideep.pipeline.logs import SessionLogs
 from digideep.pipeline.options import Mode, SessionOptions
+from digideep.pipeline.resuming import load_logs, number_of, rewind
 from digideep.pipeline.saving import Origin, Saver
 from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.summary import Summary
 from digideep.types import EngineEvents, StateDict
 from digideep.utility.logging import open_report
-from digideep.utility.node import configure
 from digideep.utility.profiling import set_profiler_level
 from digideep.utility.tensorboard import TensorBoardServer, serve
 
@@ -92,6 +90,8 @@ class Session:
         self.is_new = options.load_checkpoint is None
         self.exactness = EXACT
         self._stack = contextlib.ExitStack()
+        self._commits: Mapping[str, Any] | None = None  # of the code, where this start has asked for them
+        self._superseded: str | None = None  # name of the code that this start has replaced
         self._run: int | None = None  # index of this process among the runs of meta.json
 
     # Opening and closing
@@ -120,37 +120,44 @@ class Session:
     @property
     def _writes(self) -> bool:
         """Whether this start changes the session itself, rather than only play from it."""
-        return self.is_new or self.options.mode is not Mode.PLAY
+        return self.is_new or (self.options.mode is not Mode.PLAY and not self.options.dry_run)
 
     def _open_directory(self, stack: contextlib.ExitStack) -> None:
         options = self.options
+        scratch = None
         if options.dry_run:
             scratch = Path(tempfile.mkdtemp(prefix="digideep-dry-run-"))
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         if self.is_new:
-            root = scratch if options.dry_run else session_root(options.session_path)
+            root = session_root(options.session_path) if scratch is None else scratch
             self.paths = SessionPaths(new_session_directory(root, options.session_name, datetime.now(UTC)))
-            stack.push(self._remove_if_unused)
+            stack.push(_Removal(self.paths.root, unless=self.paths.checkpoints))
         else:
             self.paths, self._number = resolve_checkpoint(options.load_checkpoint or "")
         if self._writes:
             stack.enter_context(SessionLock(self.paths.root, wait_s=options.lock_wait_s or 0.0))
         if not self.is_new and options.mode is Mode.RESUME:
             self._refuse_if_done()
-        self._announce(scratch if options.dry_run else None)
-        where = self.paths.root if self._writes else self.evaluation_directory
-        self._report_path = where / self.paths.report_log.name
+        destination = find_destination(self.paths, options, scratch=scratch)
+        self.evaluation_directory = destination.directory
+        if destination.is_made:
+            stack.push(_Removal(destination.directory))
+        self.say(destination.line)
+        report = self.paths.root if self._writes else destination.directory
+        self._report_path = report / self.paths.report_log.name
         opened = stack.enter_context(contextlib.closing(open_report(self._report_path, options.log_level)))
         self.live = opened.live
+        if self.is_new and scratch is None and is_default_root(options.session_path):
+            logger.warning("%s does not outlive a reboot; set DIGIDEEP_SESSIONS or --session-path", self.paths.root)
         self._open_logs(stack)
 
     def _open_logs(self, stack: contextlib.ExitStack) -> None:
         assert self.experiment is not None
         options = self.options
         if self.is_new:
-            founding.found(self.paths, self.experiment, options)
+            self._commits = founding.found(self.paths, self.experiment, options)
         elif self.experiment.replaces_code and self._writes:
-            founding.replace_code(self.paths, self.experiment)
+            self._superseded = founding.replace_code(self.paths, self.experiment)
         if self.experiment.notice:
             logger.warning("%s", self.experiment.notice)
         self.logs = SessionLogs(self.paths, cpu=options.monitor_cpu, gpu=options.monitor_gpu)
@@ -162,30 +169,15 @@ class Session:
         self.summary = Summary.read(self.paths)
         if not self.is_new:
             self._read_checkpoint()
+        if options.autoresume:
+            self._tell_autoresume()
         if self._writes and options.mode is not Mode.CREATE:
-            self._run = founding.begin_run(self.paths, options)
-            self.logs.start()
+            self._run = founding.begin_run(
+                self.paths, options, commits=self._commits, superseded_modules=self._superseded
+            )
             stack.callback(self.logs.stop)
             if options.tensorboard:
                 stack.callback(self._serve().close)
-
-    def _announce(self, scratch: Path | None) -> None:
-        """Print the first line, which says where the results of this start go."""
-        options = self.options
-        if options.mode is not Mode.PLAY:
-            self.say(f"session: {self.paths.root}" if scratch is None else "session: none (dry run)")
-            return
-        if scratch is not None and not self.is_new:
-            self.evaluation_directory = scratch
-        elif options.output is not None:
-            self.evaluation_directory = Path(options.output).expanduser().absolute()
-            self.evaluation_directory.mkdir(parents=True, exist_ok=True)
-        else:
-            self.paths.evaluations.mkdir(exist_ok=True)
-            self.evaluation_directory = new_directory(
-                self.paths.evaluations, f"evaluation_{timestamp(datetime.now(UTC))}"
-            )
-        self.say("evaluation: none (dry run)" if scratch else f"evaluation: {self.evaluation_directory}")
 
     def _refuse_if_done(self) -> None:
         assert self.experiment is not None
@@ -204,11 +196,15 @@ class Session:
         """Record an error of the run in summary and report.log on its way out."""
         try:
             yield
-        except SessionDoneError:
+        except SessionDoneError as error:
+            if self._run is not None:
+                meta.end_run(self.paths, self._run, exit_code=error.exit_code, reason="done already")
             raise
         except DigideepError as error:
             logger.error("ends: %s", error, exc_info=True, extra={"report_only": True})
-            self._keep_crash(error)
+            if self._run is not None:
+                assert self.experiment is not None
+                keep_crash(error, paths=self.paths, params=self.experiment.params, allowed=self.allowed)
             self._finish_quietly(error.exit_code, str(error))
             raise
         except Exception as error:
@@ -219,17 +215,6 @@ class Session:
                 f"run: expected no fault of digideep itself, found {found}; the traceback is in {self._report_path}"
             ) from error
 
-    def _keep_crash(self, error: DigideepError) -> None:
-        """Write down what an environment raised, and where possible what is needed to see it raised again."""
-        text = getattr(error, "traceback_text", "")
-        if text:
-            logger.error("the environment's own traceback:\n%s", text, extra={"report_only": True})
-        place = getattr(error, "crash", None)
-        if place is not None and self._run is not None:
-            assert self.experiment is not None
-            config = configure(self.experiment.params["env"], where="/env", allowed=self.allowed, expected=EnvConfig)
-            write_crash(self.paths.crash, config, error=error, **place)
-
     def _finish_quietly(self, exit_code: int, reason: str) -> None:
         """Write how the run ended; a disk that refuses even that must not hide the error that ended it."""
         try:
@@ -237,48 +222,29 @@ class Session:
         except StorageError as error:
             logger.error("how the run ended could not be written: %s", error)
 
-    def _remove_if_unused(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Leave nothing behind where the user's input was wrong."""
-        if isinstance(error, UsageError) and not self.paths.checkpoints.exists():
-            shutil.rmtree(self.paths.root, ignore_errors=True)
-
     def _read_checkpoint(self) -> None:
         options = self.options
-        number = self._number if self._number is not None else self._numbered(options.checkpoint)
+        number = self._number
+        if number is None:
+            number = number_of(options.checkpoint, self.summary, session=self.paths)
         try:
             self.checkpoint = self.store.load(number)
         except NoCheckpointError:
             if options.mode is not Mode.RESUME:
                 raise
             logger.warning("%s has no checkpoint yet: it starts anew", self.paths.name)
-        if options.mode is Mode.RESUME:
-            self._continue_from(number)
+        if options.mode is Mode.RESUME and self.checkpoint is not None:
+            load_logs(self.checkpoint, self.logs)
+            logger.info("resumes from %s, frame %d", self.checkpoint.path.name, self.checkpoint.manifest["frame"])
 
-    def _numbered(self, name: str | int) -> int | None:
-        if name == "last":
-            return None
-        if name == "best":
-            best = self.summary.best()
-            if not best:
-                raise CheckpointError(f"{self.paths.root}: expected a best checkpoint, found none with a score")
-            return best[0]
-        return int(name)
-
-    def _continue_from(self, number: int | None) -> None:
-        """Make directory and logs what they were when the checkpoint was saved."""
-        checkpoint = self.checkpoint
-        self.store.sweep()
-        if checkpoint is not None:
-            moved = self.store.supersede(checkpoint.number)
-            if moved:
-                logger.warning("later checkpoints were moved aside: %s", ", ".join(moved))
-                self.summary.keep_only(self.store.numbers())
-            components = checkpoint.components
-            self.logs.load_state_dict(components["monitor"], components["clocks"])
-            logger.info("resumes from %s, frame %d", checkpoint.path.name, checkpoint.manifest["frame"])
-        self.logs.cut({} if checkpoint is None else checkpoint.manifest["logs"])
+    def _tell_autoresume(self) -> None:
+        """Print the second line, which says what --autoresume has found."""
+        if self.is_new:
+            self.say("autoresume: new")
+        elif self.checkpoint is None:
+            self.say("autoresume: restarted, no checkpoint yet")
+        else:
+            self.say(f"autoresume: resumed {self.checkpoint.path.name}")
 
     def _serve(self) -> TensorBoardServer:
         def tell(url: str) -> None:
@@ -327,6 +293,8 @@ class Session:
             if reached:
                 raise self._done_error()
             clear_done(self.paths.root)
+        if self.options.mode is Mode.RESUME:
+            rewind(self.checkpoint, paths=self.paths, store=self.store, logs=self.logs, summary=self.summary)
         self._device = str(engine.chosen.get("device", "cpu"))
         if self.checkpoint is not None:
             found = differences(self.checkpoint.manifest, device=self._device)
@@ -337,6 +305,7 @@ class Session:
         if engine.exactness != EXACT:
             logger.warning("%s", engine.exactness)
         if self._run is not None:
+            self.logs.start()
             founding.append_changes(self.paths, self._changes(engine))
             facts = {"device": device_name(self._device), "threads": thread_counts()}
             meta.update_run(self.paths, self._run, **facts)
@@ -387,6 +356,9 @@ class Session:
 
     def abandon(self, code: int, *, frame: int) -> None:
         """Say, from the watchdog's thread, what stands and what is lost; the process ends right after."""
+        if self.options.mode is Mode.PLAY:
+            logger.warning("stopped inside an evaluation: no results were written")
+            return
         entries = self.summary.checkpoints
         stands, saved_frame = (entries[-1]["name"], entries[-1]["frame"]) if entries else ("no checkpoint", 0)
         lost = frame - saved_frame
@@ -404,6 +376,18 @@ class Session:
             self.logs.write_timers(facts)
         except StorageError as error:
             logger.warning("the timers could not be written: %s", error)
+
+
+class _Removal:
+    """Removes a directory that this start has made, where the user's input turns out to be wrong."""
+
+    def __init__(self, directory: Path, *, unless: Path | None = None) -> None:
+        self._directory = directory
+        self._unless = unless
+
+    def __call__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, UsageError) and not (self._unless is not None and self._unless.exists()):
+            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _options_of_command_line() -> SessionOptions:

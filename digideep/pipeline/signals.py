@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 HANDLED = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOPPING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-_SECOND_INTERRUPT_S = 1.0  # two seconds are promised
+_SECOND_INTERRUPT_S = 0.5  # two seconds are promised
+_LAST_WORDS_S = 1.0
 
 
 class StopRequest:
@@ -93,10 +94,6 @@ class StopRequest:
         if self.stop_signal is None:
             self.stop_signal = number
 
-    def save_requested(self) -> bool:
-        """Whether a save was asked for and not yet taken up."""
-        return self._save
-
     def received(self) -> list[int]:
         """Return the signals that have been asked for and not been taken up yet."""
         stopping = [] if self.stop_signal is None else [self.stop_signal]
@@ -144,8 +141,9 @@ class StopRequest:
 
     def _end(self) -> None:
         code = self.exit_code or 1
-        try:
-            if self.on_deadline is not None:
-                self.on_deadline(code)
-        finally:
-            os._exit(code)
+        if self.on_deadline is not None:
+            # In a thread of its own, which may wait for ever for a lock that the stuck main thread holds.
+            last_words = threading.Thread(target=self.on_deadline, args=(code,), daemon=True)
+            last_words.start()
+            last_words.join(_LAST_WORDS_S)
+        os._exit(code)

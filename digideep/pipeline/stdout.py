@@ -16,14 +16,17 @@ _descriptor: int | None = None
 def keep_for_ourselves() -> None:
     """Keep standard output for documented lines: what environments and libraries print goes to standard error.
 
-    For a process of our own only. Child processes that inherit descriptor 1 print to standard error too.
+    For a process of our own only, and before it opens anything: a standard descriptor that is closed is opened on
+    nothing, since the next file or pipe would take its number. Child processes print to standard error too.
     """
     global _descriptor
-    try:
-        _descriptor = os.dup(1)
-        os.dup2(2, 1)
-    except OSError:  # one of them is closed
-        _descriptor = None
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    _descriptor = os.dup(1)
+    os.dup2(2, 1)
 
 
 def say(line: str) -> None:
@@ -51,8 +54,9 @@ def _write_all(descriptor: int, content: bytes) -> None:
 def _give_up() -> None:
     """Lead the descriptor elsewhere, or the interpreter would fail once more when it flushes at its end."""
     try:
+        target = sys.stdout.fileno() if _descriptor is None else _descriptor
         sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, 1 if _descriptor is None else _descriptor)
+        os.dup2(sink, target)
         os.close(sink)
-    except OSError:
+    except (OSError, ValueError, AttributeError):
         return

@@ -114,7 +114,8 @@ def test_a_raised_goal_reopens_a_done_session(command: Run, done: Path) -> None:
     ended = command("--load-checkpoint", str(done), "--resume", "--set", "/runner/n_epochs=3")
 
     assert ended.saved == ["checkpoint-6", "checkpoint-6"]
-    assert "/agents/agent/lr_final" in ended.err  # the schedule's horizon stays, its final value of 0 holds
+    # The horizon of a schedule stays where it was; its final value of 0 holds, and the leaf is named.
+    assert ended.err.count("/agents/agent/lr_horizon: the learning rate is 0 from frame 256 on") == 1
     last = read(done / "repeal.json")[-1]
     assert (last["path"], last["old"], last["new"], last["epoch"]) == ("/runner/n_epochs", 2, 3, 2)
     assert set(last) == {"path", "old", "new", "epoch", "time"}

@@ -130,8 +130,8 @@ def test_an_environment_without_state_says_so_and_starts_new_episodes(command: R
     second = command("--load-checkpoint", str(first.session), "--resume")
 
     for ended in (first, second):
-        line = next(line for line in ended.err.splitlines() if line.startswith("resume starts new episodes: "))
-        assert "Stateless-v0 has no state to save" in line
+        line = next(line for line in ended.err.splitlines() if "resume starts new episodes" in line)
+        assert "resume starts new episodes: Stateless-v0 has no state to save" in line
         assert ended.err.count("resume starts new episodes") == 1
     assert "environment" in read(first.session / "summary.json")["exactness"]
 
@@ -143,10 +143,9 @@ def test_the_profile_is_one_tree_and_goes_on_after_a_resume(command: Run, toy: T
     after = read(first.session / "timers.json")
 
     def check(node: dict[str, object]) -> None:
-        assert {"name", "total", "count", "self", "children"} <= node.keys()
+        assert {"total", "count", "self", "children"} <= node.keys()
         assert all(isinstance(node[key], int | float) and node[key] >= 0 for key in ("total", "count", "self"))
-        for name, child in node["children"].items():
-            assert child["name"] == name
+        for child in node["children"].values():
             check(child)
 
     for tree in (before, after):
@@ -191,10 +190,12 @@ def test_the_last_row_of_each_monitor_file_belongs_to_its_mode(command: Run, toy
 
 
 def test_at_most_60_files_whatever_the_workers_and_resumes(command: Run, toy: Toy) -> None:
-    session = command(*toy("many", *QUICK, "num_envs=12", "num_workers=12", "max_exec_iter=1"), expect=75).session
+    session = command(*toy("many", *QUICK, "num_envs=9", "num_workers=9", "max_exec_iter=1"), expect=75).session
+    sets = ["/runner/max_iter=0", "/explorer/train/num_workers=0", "/explorer/test/num_workers=0"]
     for _ in range(3):
-        command("--load-checkpoint", str(session), "--resume", moments={"learnt 3": ["SIGTERM"]}, expect=143)
-        command("--load-checkpoint", str(session), "--checkpoint", "2", "--resume")
+        earlier = ["--load-checkpoint", str(session), "--checkpoint", "2", "--resume", "--set", *sets]
+        command(*earlier, moments={"learnt 3": ["SIGTERM"]}, expect=143)
+        command("--load-checkpoint", str(session), "--resume")
 
     apart = {"checkpoints", "modules", "evaluations"}
     files = [p for p in session.rglob("*") if p.is_file() and p.relative_to(session).parts[0] not in apart]
@@ -212,15 +213,21 @@ def test_policies_of_another_session_are_where_a_new_one_starts(command: Run, to
     begun = state(second, 0)
     assert begun["runner"]["epoch"] == 0
     assert begun["counters"] == {"env_steps": 0, "agent_steps": 0, "episodes": 0, "updates": 0}
-    assert begun["statistics"] == state(first)["statistics"]
+    assert begun["statistics"]["returns"]["rows"] == state(first)["statistics"]["returns"]["rows"] > 0
     lineage = read(second / "meta.json")["lineage"]
     assert (lineage["session"], lineage["checkpoint"]) == (read(first / "meta.json")["id"], "checkpoint-4")
     other = command(*toy("other", *QUICK)).session
-    weights = [(s / "checkpoints" / f"checkpoint-{n}" / "agents.agent.safetensors").read_bytes()
-               for s, n in ((second, 0), (first, 4), (other, 0))]  # fmt: skip
-    assert weights[0] != weights[2]
+    weights = [_policy(s, n) for s, n in ((second, 0), (first, 4), (other, 0))]
+    assert weights[0] == weights[1] != weights[2]
     command("--load-checkpoint", str(second), "--resume")
     assert read(second / "summary.json")["epoch"] == 2
+
+
+def _policy(session: Path, number: int) -> dict[str, bytes]:
+    from safetensors.numpy import load_file
+
+    tensors = load_file(session / "checkpoints" / f"checkpoint-{number}" / "agents.agent.safetensors")
+    return {name: array.tobytes() for name, array in tensors.items() if "/policy/" in name}
 
 
 @pytest.mark.parametrize("name", ["/nowhere/at/all", "first"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toy_parts import ActingRunnerConfig
+from toy_parts import ActingRunnerConfig, act
 
 from digideep.params.common import COMMON
 from digideep.params.ppo import PPO, ppo_params
@@ -30,6 +30,7 @@ cpanel: dict[str, Any] = {
     "minibatch_size": 32,
     "hidden_sizes": [16, 16],
 }
+act("start")
 
 
 def gen_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:
