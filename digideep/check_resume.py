@@ -52,11 +52,12 @@ def check_resume(options: SessionOptions, requests: StopRequest) -> int:
     goal = {"/runner/n_epochs": 2 * epochs, "/runner/total_frames": 0, "/runner/stop_return": None}
     budget = {"/runner/max_iter": epochs, "/runner/max_time": 0.0}
     try:
-        fresh = _arguments(options, {**goal, **budget})
-        _train([*fresh, "--session-name", interrupted.name], directory, requests, expected=EXIT_PREEMPTED)
-        _train(["--load-checkpoint", str(interrupted), "--resume", "--trust-session"], directory, requests, expected=0)
-        fresh = _arguments(options, {**goal, **budget, "/runner/max_iter": 0})
-        _train([*fresh, "--session-name", straight.name], directory, requests, expected=0)
+        for session in (interrupted, straight):
+            _train(_creation(options, session), requests, expected=0)
+        resume = _resumption(options)
+        _train([*resume, str(interrupted), *_changes({**goal, **budget})], requests, expected=EXIT_PREEMPTED)
+        _train([*resume, str(interrupted), *_changes({"/runner/max_iter": 0})], requests, expected=0)
+        _train([*resume, str(straight), *_changes({**goal, **budget, "/runner/max_iter": 0})], requests, expected=0)
         difference = _compare(interrupted, straight)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
@@ -78,22 +79,31 @@ def _check_state(loaded: LoadedParams) -> None:
         raise NotReproducibleError(f"--check-resume: expected an environment that gives its state, found {obstacle}")
 
 
-def _arguments(options: SessionOptions, changes: Mapping[str, Any]) -> list[str]:
-    """Return the command line that trains what `options` describe with further changes by path."""
-    assignments = [f"{key}={value}" for key, value in options.assignments if key not in changes]
-    arguments = ["--params", str(options.params), "--log-level", "error", "--no-monitor-cpu", "--no-monitor-gpu"]
+def _creation(options: SessionOptions, session: Path) -> list[str]:
+    """Return the arguments that make a session of what `options` describe; the goal is changed when it is started."""
+    arguments = ["--create-session-only", "--params", str(options.params), "--log-level", "error"]
     if options.cpanel:
         arguments += ["--cpanel", json.dumps(dict(options.cpanel))]
-    arguments += ["--repeal", json.dumps({**options.repeal, **changes})]
-    if options.device is not None:
-        arguments += ["--device", options.device]
-    return [*arguments, *(["--set", *assignments] if assignments else [])]
+    if options.repeal:
+        arguments += ["--repeal", json.dumps(dict(options.repeal))]
+    if options.assignments:
+        arguments += ["--set", *(f"{key}={value}" for key, value in options.assignments)]
+    return [*arguments, "--session-path", str(session.parent), "--session-name", session.name]
 
 
-def _train(arguments: list[str], directory: Path, requests: StopRequest, *, expected: int) -> None:
+def _resumption(options: SessionOptions) -> list[str]:
+    """Return the arguments that start a session of `_creation`, but for its path, which follows."""
+    arguments = ["--resume", "--trust-session", "--log-level", "error", "--no-monitor-cpu", "--no-monitor-gpu"]
+    device = [] if options.device is None else ["--device", options.device]
+    return [*arguments, *device, "--load-checkpoint"]
+
+
+def _changes(changes: Mapping[str, Any]) -> list[str]:
+    return ["--repeal", json.dumps(dict(changes))]
+
+
+def _train(arguments: list[str], requests: StopRequest, *, expected: int) -> None:
     command = [sys.executable, "-m", "digideep.main", *arguments]
-    if "--params" in arguments:
-        command += ["--session-path", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while True:
         try:

@@ -13,7 +13,7 @@ from digideep.errors import EnvironmentFailure, UsageError
 from digideep.params.loading import LoadedParams, load_params
 from digideep.params.naming import expand_session_name
 from digideep.params.session_params import load_session_params
-from digideep.pipeline import relaunch, trust
+from digideep.pipeline import relaunch, stdout, trust
 from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.inventory import effective_params
 from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
@@ -131,6 +131,7 @@ def _decide_code(
         return relaunch.decide_in_python(paths, code=options.code, command=command)
     decision = relaunch.decide(paths, trusted, code=options.code)
     if decision.action == "session":
+        stdout.give_back()
         relaunch.relaunch(paths, options.command_line, received=requests.received)
     return decision
 

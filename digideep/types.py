@@ -187,8 +187,8 @@ class Engine(Protocol):
         """Hand the progress to every training environment."""
         ...
 
-    def sync(self) -> Mapping[str, int]:
-        """Make the monitor files durable and return their lengths in bytes by relative path."""
+    def flush(self) -> None:
+        """Write out what the monitor files hold back."""
         ...
 
     def events(self) -> EngineEvents:

@@ -146,7 +146,7 @@ class SerialEngine:
     def timings(self) -> Mapping[str, TimerNode]:
         """Return the timers of the workers since the last call, by the path they belong to."""
         timings: Mapping[str, TimerNode] = self._sampler.timings()
-        return timings
+        return {f"/cycle/explore/{name}": node for name, node in timings.items()}
 
     def actors(self) -> Mapping[str, Actor]:
         """Return policies with the statistics of now."""
@@ -164,10 +164,9 @@ class SerialEngine:
         before, self._reported = self._reported, (restarts, errors)
         return EngineEvents(episodes=episodes, restarts=restarts - before[0], env_errors=errors - before[1])
 
-    def sync(self) -> Mapping[str, int]:
-        """Make the monitor files durable and return their lengths in bytes by relative path."""
-        lengths: Mapping[str, int] = self._sampler.sync()
-        return lengths
+    def flush(self) -> None:
+        """Write out what the monitor files hold back."""
+        self._sampler.sync()
 
     def components(self) -> dict[str, StateDict]:
         """Return the state by component."""

@@ -16,6 +16,7 @@ from digideep.utility.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
     from digideep.pipeline.session import Session
+    from digideep.utility.timertree import TimerNode
 
 __all__ = ["Evaluation", "Evaluator", "play_env"]
 
@@ -75,9 +76,15 @@ class Evaluator:
         complete = len(episodes) == self._params["explorer"]["test"]["n_episodes"]
         return episodes if complete else None
 
-    def sync(self) -> Mapping[str, int]:
-        """Make the monitor files of the tests durable and return their lengths in bytes by relative path."""
-        return {} if self._test_explorer is None else self._test_explorer.sync()
+    def flush(self) -> None:
+        """Write out what the monitor files of the tests hold back."""
+        if self._test_explorer is not None:
+            self._test_explorer.sync()
+
+    def timings(self) -> Mapping[str, TimerNode]:
+        """Return the timers of the tests' workers since the last call, by the path they belong to."""
+        timings = {} if self._test_explorer is None else self._test_explorer.timings()
+        return {f"/test/{name}": node for name, node in timings.items()}
 
     def play(self, actors: Mapping[str, Actor]) -> Evaluation:
         """Evaluate `actors` as the session's options say; results.json and the monitor files go beside each other."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from digideep import __version__
-from digideep.utility.device import cpu_model
+from digideep.utility.device import cpu_model, granted_cores
 
 __all__ = ["EXACT", "device_name", "differences", "lessened", "thread_counts", "versions"]
 
@@ -29,14 +29,14 @@ def versions() -> dict[str, str]:
 
 
 def thread_counts() -> dict[str, int]:
-    """Return the threads that torch and numpy compute with, 0 for numpy where nobody has limited them.
+    """Return the threads that torch and numpy compute with; numpy takes every granted core where nobody limits it.
 
     torch is imported.
     """
     import torch
 
     limit = os.environ.get("OPENBLAS_NUM_THREADS", "")
-    return {"torch": torch.get_num_threads(), "numpy": int(limit) if limit.isdigit() else 0}
+    return {"torch": torch.get_num_threads(), "numpy": int(limit) if limit.isdigit() else granted_cores()}
 
 
 def device_name(device: str) -> str:

@@ -21,7 +21,7 @@ def keep_crash(error: DigideepError, *, paths: SessionPaths, params: Mapping[str
     """Write what `error` carries of an environment's failure into report.log and `crash/`; nothing for other errors."""
     text = getattr(error, "traceback_text", "")
     if text:
-        logger.error("the environment's own traceback:\n%s", text, extra={"report_only": True})
+        logger.error("the environment's own traceback", extra={"details": text, "report_only": True})
     place = getattr(error, "crash", None)
     if place is None:
         return

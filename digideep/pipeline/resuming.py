@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 
 from digideep.errors import CheckpointError, UsageError, one_line
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore
@@ -11,9 +12,10 @@ from digideep.pipeline.layout import SessionPaths
 from digideep.pipeline.logs import SessionLogs
 from digideep.pipeline.manifest import CLOCKS, MANIFEST_NAME
 from digideep.pipeline.summary import Summary
+from digideep.types import StateDict
 from digideep.utility.jsonl import read_rows
 
-__all__ = ["load_logs", "number_of", "rewind"]
+__all__ = ["load_logs", "number_of", "require_components", "rewind"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,20 @@ def load_logs(checkpoint: Checkpoint, logs: SessionLogs) -> None:
     if missing:
         raise CheckpointError(f"{checkpoint.path.name}: expected the component {missing[0]}, found none; take another")
     logs.load_state_dict(checkpoint.components["monitor"], checkpoint.components[CLOCKS])
+
+
+def require_components(expected: Collection[str], components: Mapping[str, StateDict]) -> None:
+    """Check that a checkpoint has what the parts of a run need.
+
+    Raises:
+        CheckpointError: it lacks a component.
+    """
+    missing = sorted(set(expected) - components.keys())
+    if missing:
+        raise CheckpointError(
+            f"checkpoint: expected the components {', '.join(sorted(expected))}, found no {', '.join(missing)}; "
+            f"was an agent or a memory renamed?"
+        )
 
 
 def rewind(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from digideep.errors import EXIT_PREEMPTED, CheckpointError, StorageError
 from digideep.pipeline import evaluation, founding, report
 from digideep.pipeline.config import RunnerConfig
+from digideep.pipeline.resuming import require_components
 from digideep.pipeline.state import Goal, RunnerState, ScoredTest
 from digideep.spec import spec_to_plain
 from digideep.types import Counters, Engine, Progress, StateDict
@@ -26,6 +27,7 @@ from digideep.utility.imports import BUILT_IN, resolve
 from digideep.utility.node import build, configure
 from digideep.utility.profiling import get_timer_root, timer_block
 from digideep.utility.seeding import rng_state, seed_everything, set_rng_state
+from digideep.utility.timertree import graft
 
 if TYPE_CHECKING:
     from digideep.pipeline.session import Session
@@ -78,6 +80,7 @@ class Runner:
         self._started = self._logged_at = self._saved_at = time.monotonic()
         self._frames_at_start = self._logged_frames = 0
         self._epochs_of_this_run = 0
+        self._ran_a_cycle = False  # an epoch of which only test and log were left does not use up max_iter
         self._save_failures = 0
         self._evaluator = evaluation.Evaluator(self.params, self.session, seed=self.config.seed)
         self._on_epoch: Callable[[Runner], None] | None = None
@@ -103,7 +106,7 @@ class Runner:
         """Give every part its state from the session's checkpoint, or its first one; generators come last."""
         checkpoint = self.session.checkpoint
         if checkpoint is None:
-            if self.config.init_from and self.session.is_new:
+            if self.config.init_from:
                 self.engine.load_policies(founding.initial_components(self.config.init_from))
             self._tell_progress()
             self.engine.start()
@@ -165,6 +168,7 @@ class Runner:
         """Advance by one chunk."""
         with self._blocks["cycle"]:
             self.engine.cycle()
+        self._ran_a_cycle = True
         events = self.engine.events()
         self.state = self.state.after_cycle(
             n_cycles=self.config.n_cycles, goal=self._goal(), counters=self.engine.counters()
@@ -216,7 +220,8 @@ class Runner:
             self.state = before
             self._update_meta()
             return
-        self._epochs_of_this_run += 1
+        self._epochs_of_this_run += self._ran_a_cycle
+        self._ran_a_cycle = False
         self.monitor_epoch()
         if self._on_epoch is not None:
             self._on_epoch(self)
@@ -256,8 +261,8 @@ class Runner:
     def log(self) -> None:
         """Write one row of metrics, of the profile and of the machine, and print the epoch's lines."""
         with self._blocks["log"]:
-            for name, node in self.engine.timings().items():
-                get_timer_root().get_child("cycle").get_child("explore").merge(node, root_name=name)
+            for path, node in {**self.engine.timings(), **self._evaluator.timings()}.items():
+                graft(get_timer_root(), path, node)
             row = self.session.log_epoch()
             report.print_epoch(
                 row, epoch=self.epoch, frame=self.frame, done=self._progress().fraction, result=self.state.last_test
@@ -302,8 +307,8 @@ class Runner:
         """
         with self._blocks["save"]:
             self.engine.drain()
-            self.engine.sync()
-            self._evaluator.sync()
+            self.engine.flush()
+            self._evaluator.flush()
             self.session.save(self.state.cycle, self.state_dict(), self._summary(), exactness=self.engine.exactness)
         self._save_failures = 0
         self._saved_at = time.monotonic()
@@ -315,7 +320,8 @@ class Runner:
         if outcome.exit_code == 0:
             self.session.mark_as_done(outcome.reason)
         logger.info("ends after epoch %d, frame %d: %s", self.epoch, self.frame, outcome.reason)
-        logger.info("the session is %s", self.session.where)
+        if not self.session.options.dry_run:
+            logger.info("the session is in %s", self.session.paths.root)
         return outcome
 
     def close(self) -> None:
@@ -339,13 +345,7 @@ class Runner:
 
     def load_state_dict(self, state_dict: Mapping[str, StateDict]) -> None:
         """Take over what `state_dict` returned; generators last, after the objects that draw from them."""
-        expected = {*self.engine.component_names(), "runner", "rng"}
-        missing = sorted(expected - state_dict.keys())
-        if missing:
-            raise CheckpointError(
-                f"checkpoint: expected the components {', '.join(sorted(expected))}, found no {', '.join(missing)}; "
-                f"was an agent or a memory renamed?"
-            )
+        require_components({*self.engine.component_names(), "runner", "rng"}, state_dict)
         # Environments that keep what they were told beside their state are told again, as of the last epoch.
         self._told = Progress(**state_dict["runner"]["progress"])
         self.engine.set_progress(self._told)

@@ -34,6 +34,7 @@ from digideep.pipeline.destination import find_destination
 from digideep.pipeline.exactness import EXACT, device_name, differences, lessened, thread_counts, versions
 from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.failure import keep_crash
+from digideep.pipeline.fsio import sweep_temporaries
 from digideep.pipeline.layout import (
     SessionPaths,
     is_default_root,
@@ -136,6 +137,7 @@ class Session:
             self.paths, self._number = resolve_checkpoint(options.load_checkpoint or "")
         if self._writes:
             stack.enter_context(SessionLock(self.paths.root, wait_s=options.lock_wait_s or 0.0))
+            sweep_temporaries(self.paths.root)
         if not self.is_new and options.mode is Mode.RESUME:
             self._refuse_if_done()
         destination = find_destination(self.paths, options, scratch=scratch)
@@ -167,6 +169,7 @@ class Session:
             self.paths.checkpoints, session_id=read_meta(self.paths)["id"], run_id=uuid.uuid4().hex[:12]
         )
         self.summary = Summary.read(self.paths)
+        self._saver = Saver(self.paths, store=self.store, logs=self.logs, summary=self.summary, say=self.say)
         if not self.is_new:
             self._read_checkpoint()
         if options.autoresume:
@@ -255,11 +258,6 @@ class Session:
 
     # What a run says and asks
 
-    @property
-    def where(self) -> str:
-        """Where the user finds the session, in words."""
-        return "gone (dry run)" if self.options.dry_run else str(self.paths.root)
-
     def say(self, line: str) -> None:
         """Print one of the documented lines on standard output."""
         if not self.options.from_python:
@@ -329,10 +327,8 @@ class Session:
         if self.options.dry_run:
             return
         lessened_by_engine = self.exactness if exactness == EXACT else lessened(self.exactness, {"environment"})
-        saver = Saver(self.paths, store=self.store, logs=self.logs, summary=self.summary, say=self.say)
-        saver.save(
-            number, components, progress, origin=Origin(self.experiment.params, self._device, lessened_by_engine)
-        )
+        origin = Origin(self.experiment.params, self._device, lessened_by_engine)
+        self._saver.save(number, components, progress, origin=origin)
         self._write_timers()
 
     def mark_as_done(self, reason: str) -> None:

@@ -7,7 +7,7 @@ import sys
 
 from digideep.errors import one_line
 
-__all__ = ["keep_for_ourselves", "say", "show"]
+__all__ = ["give_back", "keep_for_ourselves", "say", "show"]
 
 
 _descriptor: int | None = None
@@ -27,6 +27,12 @@ def keep_for_ourselves() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
     _descriptor = os.dup(1)
     os.dup2(2, 1)
+
+
+def give_back() -> None:
+    """Make descriptor 1 standard output again, for the interpreter that this process is about to become."""
+    if _descriptor is not None:
+        os.dup2(_descriptor, 1)
 
 
 def say(line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["MAX_CHILDREN", "MAX_DEPTH", "ROOT_NAME", "ProfileLog", "TimerNode", "flat_totals", "tree_dict"]
+__all__ = ["MAX_CHILDREN", "MAX_DEPTH", "ProfileLog", "ROOT_NAME", "TimerNode", "flat_totals", "graft", "tree_dict"]
 
 MAX_DEPTH = 64  # a timed function that calls itself must not grow a tree that cannot be saved
 MAX_CHILDREN = 1000  # nor one whose name changes with every call
@@ -163,3 +163,12 @@ class ProfileLog:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from the row that `state` stands for."""
         self._last = {path: (int(count), int(total_ns)) for path, (count, total_ns) in state["last"].items()}
+
+
+def graft(root: TimerNode, path: str, node: TimerNode) -> None:
+    """Merge a tree that another process has counted below `root`, at a path such as `/cycle/explore/worker0`."""
+    *parents, name = path.strip("/").split("/")
+    parent = root
+    for key in parents:
+        parent = parent.get_child(key)
+    parent.merge(node, root_name=name, is_parallel=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,6 +63,15 @@ def train(command: Command, name: str, *assignments: str) -> Loader:
     return load(done.stdout.splitlines()[0].removeprefix("session: "))
 
 
+def undefined_metrics(session: Loader) -> list[str]:
+    """Return the metrics in the last line of a session's log that docs/metrics.md does not define."""
+    page = (EXAMPLES.parent / "docs" / "metrics.md").read_text(encoding="utf-8")
+    last = (session.path / "varlog.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    own = re.compile(r"(env|test)/(door|detour|is_success)")
+    names = {own.sub(r"\1/<name>", name).replace("/agent/", "/<agent>/") for name in json.loads(last)["data"]}
+    return sorted(name for name in names if f"`{name}`" not in page)
+
+
 def test_every_example_is_short_and_its_page_names_it() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 
@@ -80,9 +92,9 @@ def test_parameters_are_described_by_path(name: str, command: Command) -> None:
 
 def test_state_of_the_corridor_can_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    from corridor import CorridorEnv
+    corridor = importlib.import_module("corridor")
 
-    check_state_roundtrip(CorridorEnv)
+    check_state_roundtrip(corridor.CorridorEnv)
 
 
 def test_corridor_gives_metrics_and_its_door_moves_away_as_training_goes_on(command: Command) -> None:
@@ -94,6 +106,7 @@ def test_corridor_gives_metrics_and_its_door_moves_away_as_training_goes_on(comm
     assert doors.tolist() == [2.0, 4.0]
     assert set(session.varlog()) >= {"env/detour", "env/is_success", "test/is_success"}
     assert session.summary["exactness"] == "exact"
+    assert undefined_metrics(session) == []
 
 
 @pytest.mark.parametrize(("knob", "expected"), [("corridor_length=1.5", "integer"), ("carefull=true", "'careful'")])
