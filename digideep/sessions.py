@@ -24,6 +24,7 @@ from digideep.pipeline.inventory import (
     state_of,
 )
 from digideep.pipeline.layout import check_session, read_meta, session_root
+from digideep.pipeline.stdout import show
 from digideep.pipeline.summary import Summary
 from digideep.pipeline.trust import assess, importable_packages, sign
 
@@ -52,21 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    text = [json.dumps(answer.plain, indent=2)] if options.json else answer.lines
-    _print(text)
+    lines = [json.dumps(answer.plain, indent=2)] if options.json else answer.lines
+    if lines:
+        # A name that is no text in the encoding of the terminal must not end the program either.
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        show("\n".join(lines).encode(encoding, "backslashreplace").decode(encoding))
     return answer.exit_code
-
-
-def _print(lines: list[str]) -> None:
-    try:
-        for line in lines:
-            # A name that is no text in any encoding must not end the program either.
-            encoding = sys.stdout.encoding or "utf-8"
-            sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough; a second error at exit would say nothing new.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -101,7 +93,7 @@ def _root(options: argparse.Namespace) -> Path:
     if options.place is None:
         return session_root(create=False)
     path = Path(os.path.realpath(_path(options.place)))
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise UsageError(f"{one_line(options.place)}: expected a directory of sessions, found none; check the path")
     return path
 

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from digideep.model.config import ModelConfig
 from digideep.params import cartpole_ppo
-from digideep.utility.node import Config, node, setting
+from digideep.utility.node import node, setting
 
 
 @dataclass(frozen=True)
-class ResidualConfig(Config):
+class ResidualConfig(ModelConfig):
     """What can be configured; this file imports no torch, so that a wrong option is told at once."""
 
     builds: ClassVar[str] = "residual_network:ResidualNetwork"  # imported when it is built

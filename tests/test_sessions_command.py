@@ -237,3 +237,45 @@ def test_nothing_heavy_is_imported_to_list_and_show(new_session: Maker) -> None:
 
     assert done.stdout.splitlines()[-1] == "[]"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["list", "show", "last", "fsck", "trust", "selftest"])
+@pytest.mark.parametrize("name", ["x" * 300, "/dev/null/x", "\udcff"])
+def test_a_place_that_cannot_be_is_one_line(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    code, out, err = _answer(capsys, command, name)
+
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("digideep: error: ") and ": expected " in err
+
+
+def test_a_reader_that_goes_away_ends_nothing(new_session: Maker) -> None:
+    for number in range(40):
+        new_session(f"s{number}")
+    place = new_session("last").root.parent
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "digideep.sessions", "list", str(place)],
+        stdout=writer, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    os.close(writer)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_name_that_the_terminal_cannot_show_is_written_with_escapes(new_session: Maker) -> None:
+    place = new_session("plain").root.parent
+    os.rename(place / "plain", place / "n\u00e9v\u00e9")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "digideep.sessions", "list", str(place)],
+        capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "n\\xe9v\\xe9" in done.stdout

@@ -70,6 +70,14 @@ class Agent(ABC):
         """Return the version of the parameters and a copy of them."""
 
     @abstractmethod
+    def policy_state(self) -> StateDict:
+        """Return what another run, or a play, can start from: the policy without optimiser and generators."""
+
+    @abstractmethod
+    def load_policy_state(self, state: StateDict) -> None:
+        """Take over the policy of `policy_state` or of `state_dict`, and nothing else."""
+
+    @abstractmethod
     def state_dict(self) -> StateDict:
         """Return everything that the next update depends on, as plain data."""
 

@@ -48,9 +48,9 @@ class ExplorerConfig(Config):
 
     env: dict[str, Any] = setting({}, "node of the environment; filled in from /env")
     statistics: dict[str, Any] = setting({}, "node of the running statistics; train only")
-    num_envs: int = setting(1, "environments", low=1)
+    num_envs: int = setting(1, "environments", low=1, high=65536)
     num_workers: int | Literal["auto"] = setting(
-        0, "processes that step them; 0: this one; auto: by measurement", low=0
+        0, "processes that step them; 0: this one; auto: by measurement", low=0, high=4096
     )
     n_steps: int = setting(0, "steps of each environment in a chunk; train only", unit="steps", low=0)
     n_episodes: int = setting(0, "episodes of an evaluation; test and eval only", unit="episodes", low=0)

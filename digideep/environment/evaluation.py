@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from digideep.environment.finite import first_bad, not_finite
+from digideep.environment.history import EpisodeActions, tell_crash
 from digideep.environment.playing import ActionGuard
 from digideep.environment.vec.base import FinishedEpisode, VecEnv
 from digideep.environment.vec.slab import RESET, RUN, SKIP, Slab
-from digideep.errors import UsageError
+from digideep.errors import EnvironmentFailure, UsageError
 from digideep.types import Actor, Episode
 from digideep.utility.seeding import derive, generator
 
@@ -26,12 +27,15 @@ class Played(NamedTuple):
 
 
 class _Seat:
-    """What one environment is playing: the number of the episode, its generator and the policy's hidden state."""
+    """What one environment is playing: the episode, its generator, the policy's hidden state, the actions so far."""
 
-    def __init__(self, episode: int, rng: np.random.Generator, hidden: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, episode: int, rng: np.random.Generator, *, hidden: Mapping[str, Any] | None, actions: EpisodeActions
+    ) -> None:
         self.episode = episode
         self.rng = rng
         self.hidden = hidden
+        self.actions = actions
 
 
 class Evaluation:
@@ -48,6 +52,7 @@ class Evaluation:
         *,
         actor: Actor,
         name: str,
+        mode: str,
         seed: int,
         label: str,
         deterministic: bool,
@@ -58,6 +63,7 @@ class Evaluation:
         self._slab = slab
         self._actor = actor
         self._guard = ActionGuard(slab, name=name)
+        self._mode = mode
         self._seed = seed
         self._label = label
         self._deterministic = deterministic
@@ -82,7 +88,7 @@ class Evaluation:
         fresh = set(self._seats)
         while self._seats and not (self._should_stop is not None and self._should_stop()):
             self._act(fresh)
-            self._vec.step(0)
+            self._step()
             self._check()
             for env in fresh:
                 self._slab.modes[env] = RUN
@@ -103,7 +109,7 @@ class Evaluation:
             self._slab.modes[env] = SKIP
             return
         rng = generator(self._seed, f"{self._label}-actions", episode)
-        self._seats[env] = _Seat(episode, rng, self._actor.initial_state(1))
+        self._seats[env] = _Seat(episode, rng, hidden=self._actor.initial_state(1), actions=EpisodeActions(self._slab))
         self._taken[env].append(episode)
         self._slab.next_seeds[env] = derive(self._seed, self._label, episode)
         self._slab.modes[env] = RESET
@@ -122,8 +128,16 @@ class Evaluation:
             )
             for slot, array in self._slab.actions.items():
                 array[0, env] = output.actions[slot][0]
+            seat.actions.keep(env)
             seat.hidden = output.hidden_state
         self._guard.check(0)
+
+    def _step(self) -> None:
+        try:
+            self._vec.step(0)
+        except EnvironmentFailure as error:
+            tell_crash(error, self._vec, lambda env: self._seats[env].actions.arrays(), mode=self._mode)
+            raise
 
     def _check(self) -> None:
         bad = first_bad(self._slab, rows=1)

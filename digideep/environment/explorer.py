@@ -16,8 +16,9 @@ from digideep.environment.finite import first_bad, not_finite
 from digideep.environment.history import ActionHistory, tell_crash
 from digideep.environment.monitor_files import MonitorFiles
 from digideep.environment.playing import ActorSlab, only_actor
+from digideep.environment.size import check_before, check_size
 from digideep.environment.vec.base import VecEnv
-from digideep.environment.vec.choose import choose_workers, make_vec_env
+from digideep.environment.vec.choose import make_vec_env, resolve_workers
 from digideep.environment.vec.slab import RESET, RUN, Slab
 from digideep.environment.wrappers.action import spec_for_agent
 from digideep.errors import CheckpointError, ConfigError, EnvironmentFailure, UsageError
@@ -74,9 +75,14 @@ class Explorer:
         _refuse_unavailable(config)
         env = configure(config.env, where=f"explorer/{mode}/env", allowed=allowed, expected=EnvConfig)
         self.num_envs = config.num_envs
-        self.num_workers, self.chosen = _resolve_workers(
-            config, env, mode=mode, allowed=allowed, is_shown=render_mode is not None
-        )
+        # An evaluation lives from step to step; rows are kept only for training.
+        n_steps = config.n_steps if mode == "train" else 1
+        where = f"explorer/{mode}"
+        check_before(env, num_envs=self.num_envs, n_steps=n_steps, allowed=allowed, where=where)
+        is_measured = mode == "train" and render_mode is None
+        self.num_workers, self.chosen = resolve_workers(config, env, allowed=allowed, is_measured=is_measured)
+        if render_mode is not None:
+            self.num_workers = 0  # a window and its pictures belong to this process
         self._vec: VecEnv = make_vec_env(
             env,
             num_envs=self.num_envs,
@@ -88,8 +94,8 @@ class Explorer:
         try:
             self.spec: EnvSpec = self._vec.spec
             spec_for_agent(self.spec.actions, env.action_transform)  # refuses early what cannot be rescaled
-            # An evaluation lives from step to step; rows are kept only for training.
-            self._slab: Slab = self._vec.attach(config.n_steps if mode == "train" else 1)
+            check_size(self.spec, num_envs=self.num_envs, n_steps=n_steps, where=where)
+            self._slab: Slab = self._vec.attach(n_steps)
         except BaseException:
             self._vec.close()
             raise
@@ -150,7 +156,7 @@ class Explorer:
         try:
             self._vec.reset(self._slab.n_steps)
         except EnvironmentFailure as error:
-            tell_crash(error, self._vec, self._history, mode=self.mode, before=self._vec.tick)
+            self._tell(error, before=self._vec.tick)
             raise
         self._slab.modes.fill(RUN)
 
@@ -181,7 +187,7 @@ class Explorer:
         except Exception as error:
             # A number that went bad before is the cause of whatever the policy or an environment made of it.
             self._check(self._vec.tick - tick, lengths)
-            tell_crash(error, self._vec, self._history, mode=self.mode, before=tick)
+            self._tell(error, before=tick)
             raise
         self._check(last, lengths)
         self._history.keep(tick)
@@ -216,6 +222,11 @@ class Explorer:
             add_time("store", store_ns, steps)
             add_time("envstep", step_ns, steps)
 
+    def _tell(self, error: Exception, *, before: int) -> None:
+        """Add to a failure in the chunk that began after `before` steps what is needed to walk to it again."""
+        episode, tick = self._history.episode, self._vec.tick
+        tell_crash(error, self._vec, lambda env: episode(env, before=before, tick=tick), mode=self.mode)
+
     def _check(self, rows: int, lengths: np.ndarray[Any, Any]) -> None:
         bad = first_bad(self._slab, rows=rows)
         if bad is not None:
@@ -227,6 +238,7 @@ class Explorer:
             episode = Episode(done.env, done.number, done.return_, done.length, done.seed, done.metrics)
             self._episodes.append(episode)
             self._monitor.write(episode, worker=self._vec.worker_of(done.env))
+        self._monitor.flush()
 
     def evaluate(
         self,
@@ -257,6 +269,7 @@ class Explorer:
             self._slab,
             actor=actor,
             name=name,
+            mode=self.mode,
             seed=self._seed,
             label=self._label,
             deterministic=self._config.deterministic if stochastic is None else not stochastic,
@@ -342,14 +355,17 @@ class Explorer:
         self._load_hidden()
         self.restarts, self.env_errors = state["restarts"], state["env_errors"]
         broken = self._vec.load_states(state["environments"])
+        self._changed = next(iter(broken.values()), "")
         for env in broken:
             # The number of the next episode is part of the seed, so that two resumes do not play the same one.
             number = int(self._slab.numbers[env]) + 1
             self._slab.next_seeds[env] = derive(self._seed, self._label, env, "resume", number)
         if broken:
-            if not self._vec.obstacle:
-                self._changed = "the environment is not made as it was when its state was saved"
-            self._reset_where(broken)
+            logger.info(  # the warning is the session's, which asks for `exactness`
+                "explorer/%s: %d of %d environments begin a new episode: %s",
+                self.mode, len(broken), self.num_envs, self._changed,
+            )  # fmt: skip
+            self._reset_where(list(broken))
         self._is_started = True
 
     def _saved(self, saved: Mapping[str, Any], slot: str, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -377,17 +393,3 @@ def _refuse_unavailable(config: ExplorerConfig) -> None:
             raise ConfigError(
                 f"explorer/{field}: expected 'stop', found {getattr(config, field)!r}; this version has no other"
             )
-
-
-def _resolve_workers(
-    config: ExplorerConfig, env: EnvConfig, *, mode: Mode, allowed: Sequence[str], is_shown: bool
-) -> tuple[int, dict[str, int]]:
-    """Return the number of workers and, if it had to be measured, the choice."""
-    if is_shown:
-        return 0, {}  # a window and its pictures belong to this process
-    if config.num_workers != "auto":
-        return min(config.num_workers, config.num_envs), {}
-    if mode != "train":
-        return 0, {}
-    chosen = choose_workers(env, num_envs=config.num_envs, allowed=allowed, step_timeout_s=config.step_timeout_s)
-    return chosen, {"num_workers": chosen}

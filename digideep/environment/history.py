@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy as np
 from digideep.environment.vec.base import VecEnv
 from digideep.environment.vec.slab import Slab
 
-__all__ = ["ActionHistory", "tell_crash"]
+__all__ = ["ActionHistory", "EpisodeActions", "tell_crash"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+ActionsOf: TypeAlias = Callable[[int], Mapping[str, Array] | None]
 
 _LIMIT_BYTES = 64 * 2**20  # of actions; of an episode that is longer nothing can be walked to
 
@@ -61,22 +64,47 @@ class ActionHistory:
         return answer
 
 
-def tell_crash(error: Exception, vec: VecEnv, history: ActionHistory, *, mode: str, before: int) -> None:
+class EpisodeActions:
+    """The actions of one episode that is played alone, as raw arrays by slot."""
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab = slab
+        self._kept: list[dict[str, Array]] = []
+        step_bytes = sum(array[0, 0].nbytes for array in slab.actions.values())
+        self._limit = _LIMIT_BYTES // (max(step_bytes, 1) * slab.num_envs)
+        self._steps = 0
+
+    def keep(self, env: int) -> None:
+        """Copy the action that lies in row 0 for an environment."""
+        self._steps += 1
+        if self._steps <= self._limit:
+            self._kept.append({slot: array[0, env].copy() for slot, array in self._slab.actions.items()})
+
+    def arrays(self) -> dict[str, Array] | None:
+        """Return the actions `[T, ...]` by slot; None of an episode that is too long to keep."""
+        if self._steps > self._limit:
+            return None
+        return {
+            slot: np.asarray([kept[slot] for kept in self._kept], array.dtype).reshape(-1, *array.shape[2:])
+            for slot, array in self._slab.actions.items()
+        }
+
+
+def tell_crash(error: Exception, vec: VecEnv, actions_of: ActionsOf, *, mode: str) -> None:
     """Add to a failure of an environment, as attribute `crash`, what is needed to walk to it again, if that is known.
 
     Args:
         error: what a reset or step of `vec` raised; others are left as they are.
-        vec: whose slab holds the chunk that broke.
-        history: of the chunks before.
+        vec: which raised it.
+        actions_of: gives the actions of the running episode of an environment.
         mode: of the explorer.
-        before: steps made when that chunk began.
     """
     place = getattr(error, "place", None)
     slab = vec.slab
     if place is None or slab is None:
         return
     origin = vec.origin(place.env)
-    actions = history.episode(place.env, before=before, tick=vec.tick)
+    actions = actions_of(place.env)
     if origin is None or actions is None:
         return
     error.crash = {  # type: ignore[attr-defined]

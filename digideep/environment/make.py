@@ -17,18 +17,16 @@ from digideep.environment.spaces import env_spec
 from digideep.environment.state_replay import record_for_replay
 from digideep.errors import DigideepError, EnvironmentFailure, MissingExtraError, UsageError, one_line
 from digideep.spec import EnvSpec
-from digideep.utility.imports import BUILT_IN, import_module
+from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, import_module
 from digideep.utility.node import nearest
 
-__all__ = ["TRUSTED_PACKAGES", "describe_env", "make_env", "prepare", "reported"]
+__all__ = ["describe_env", "make_env", "prepare", "reported", "unknown_to_workers"]
 
 logger = logging.getLogger(__name__)
 
 _told: set[str] = set()
+_UNREGISTERED = "is registered"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-
-TRUSTED_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
-"""Installed environment packages that a configuration may name as data, without anybody's consent."""
 
 
 class _Family(NamedTuple):
@@ -64,7 +62,7 @@ def make_env(
 
     Args:
         config: id, module, keyword arguments and time limit.
-        allowed: packages that somebody has vouched for; those of `TRUSTED_PACKAGES` are added.
+        allowed: packages that somebody has vouched for; those of `ENVIRONMENT_PACKAGES` are added.
         render_mode: as Gymnasium has it; None shows nothing.
 
     Raises:
@@ -91,7 +89,7 @@ def make_env(
             raise _missing_package(registered, error) from error
         except gymnasium.error.DependencyNotInstalled as error:
             raise _missing_package(registered, error) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failed(registered, kwargs, error) from error
     return record_for_replay(env)
 
@@ -125,7 +123,7 @@ def reported(name: str) -> Iterator[None]:
     except gymnasium.error.DependencyNotInstalled as error:
         hint = 'pip install "digideep[video]"'
         raise MissingExtraError(f"environment {name}: {one_line(error, limit=300)}; {hint}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {one_line(error, limit=500)}"
         raise EnvironmentFailure(f"environment {name} raised {text}") from error
 
@@ -137,7 +135,7 @@ def prepare(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> gymnasiu
         UsageError: there is no such id or module; the message names the nearest id.
         TrustError, MissingExtraError: as `make_env`.
     """
-    consent = (*allowed, *TRUSTED_PACKAGES)
+    consent = (*allowed, *ENVIRONMENT_PACKAGES)
     if config.from_module is not None:
         _import(config.from_module, where="env/from_module", allowed=consent)
     module, separator, name = config.model_name.rpartition(":")
@@ -161,7 +159,7 @@ def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
     family = next((f for f in _FAMILIES if f.prefix and name.startswith(f.prefix)), None)
     if name not in registry and family is not None and family.registers:
         try:
-            _import(family.package, where=where, allowed=TRUSTED_PACKAGES)
+            _import(family.package, where=where, allowed=ENVIRONMENT_PACKAGES)
         except (ImportError, UsageError):
             raise MissingExtraError(_install(name, family.package, family.extra)) from None
     if name in registry:
@@ -174,13 +172,26 @@ def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
             if known.startswith("; did")
             else "; 'python -m digideep.environment.play --list-include .' lists them"
         )
-        raise UsageError(f"{where}: no environment {one_line(name, limit=80)!r} is registered{hint}")
+        raise UsageError(f"{where}: no environment {one_line(name, limit=80)!r} {_UNREGISTERED}{hint}")
     newest = gymnasium.envs.registration.get_env_id(namespace, base, latest)
     if version is None:
         logger.warning("env/model_name: %r has no version, taking %r", name, newest)
         return registry[newest]
     state = "an old version that is gone" if version < latest else "not registered"
     raise UsageError(f"{where}: {name!r} is {state}; use {newest!r}")
+
+
+def unknown_to_workers(config: EnvConfig, error: UsageError) -> UsageError | None:
+    """Return the error for an id that this process knows and a worker, which raised `error`, does not; None for others.
+
+    A notebook, or a file of parameters, may register an environment that nothing registers in another process.
+    """
+    if _UNREGISTERED not in str(error) or config.model_name not in gymnasium.registry:
+        return None
+    return UsageError(
+        f"env/from_module: expected the module that registers {one_line(config.model_name, limit=80)!r}, found none; "
+        f"name it, since a worker is a process of its own, or use num_workers=0"
+    )
 
 
 def _install(name: str, package: str, extra: str) -> str:
@@ -203,7 +214,9 @@ def _missing_package(registered: gymnasium.envs.registration.EnvSpec, error: Exc
     return UsageError(f"env/model_name: {registered.id!r} cannot be made: {one_line(error, limit=300)}")
 
 
-def _failed(registered: gymnasium.envs.registration.EnvSpec, kwargs: dict[str, Any], error: Exception) -> DigideepError:
+def _failed(
+    registered: gymnasium.envs.registration.EnvSpec, kwargs: dict[str, Any], error: BaseException
+) -> DigideepError:
     taken = _parameters(registered)
     unknown = [name for name in kwargs if taken is not None and name not in taken]
     if unknown == ["render_mode"]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from digideep.environment.config import EnvConfig
 from digideep.errors import DigideepError, EnvironmentFailure, NotReproducibleError, TrustError, UsageError, one_line
-from digideep.utility.imports import BUILT_IN, import_module
+from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, import_module
 
 if TYPE_CHECKING:
     from digideep.spec import ArraySpec, EnvSpec
@@ -152,10 +152,8 @@ def _list(options: argparse.Namespace) -> int:
     exclude = _pattern(options.list_exclude, option="--list-exclude") if options.list_exclude is not None else None
     import gymnasium
 
-    from digideep.environment.make import TRUSTED_PACKAGES
-
     if options.module is not None:
-        import_module(options.module, where="--module", allowed=(*consent("", options.module), *TRUSTED_PACKAGES))
+        import_module(options.module, where="--module", allowed=(*consent("", options.module), *ENVIRONMENT_PACKAGES))
     for name in sorted(gymnasium.registry):
         if include.search(name) and not (exclude is not None and exclude.search(name)):
             say(name)
@@ -172,7 +170,7 @@ def _replay(options: argparse.Namespace) -> int:
         replay_crash(crash, allowed=consent("", options.module))
     except (UsageError, TrustError, NotReproducibleError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Where it fails is what a replay is for, so this one error comes with its traceback.
         traceback.print_exc()
         if options.pdb:

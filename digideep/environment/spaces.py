@@ -17,12 +17,22 @@ from digideep.environment.wrappers.action import Transform, to_environment
 from digideep.errors import EnvironmentFailure, SpaceError, one_line
 from digideep.spec import ArraySpec, EnvSpec
 
-__all__ = ["ActionReader", "ObservationWriter", "action_slots", "env_spec", "observation_slots", "sample_action"]
+__all__ = [
+    "SINGLE_ACTION",
+    "SINGLE_OBSERVATION",
+    "ActionReader",
+    "ObservationWriter",
+    "action_slots",
+    "env_spec",
+    "observation_slots",
+    "sample_action",
+]
 
 Array = np.ndarray[Any, Any]
 
 SINGLE_OBSERVATION = "observation"
 SINGLE_ACTION = ""
+"""Slots of spaces that are one array."""
 
 
 def env_spec(env: gymnasium.Env[Any, Any], *, id: str) -> EnvSpec:

@@ -107,7 +107,7 @@ def restore(env: Layer, state: Mapping[str, Any]) -> None:
     """Put a fresh `env` where `capture` found another one; it is reset once first, so that every part of it exists.
 
     Raises:
-        CheckpointError: the state belongs to another environment, see `mismatch`.
+        CheckpointError: the state belongs to another environment, see `mismatch`, or does not fit this one.
         NotReproducibleError: a replayed episode did not end where it had to.
         EnvironmentFailure: a `reset` or `set_state` of the environment raised.
     """
@@ -120,7 +120,14 @@ def restore(env: Layer, state: Mapping[str, Any]) -> None:
         env.unwrapped._np_random_seed = state["seed"]
     # From the inside out, so that a layer that speaks for those beneath it has the last word.
     for layer, saved in reversed(list(zip(_covered(env), state["layers"], strict=True))):
-        _load(layer, saved)
+        try:
+            _load(layer, saved)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # The environment's own errors come as EnvironmentFailure: here the record has another form than the layer.
+            raise CheckpointError(
+                f"environment state: expected what fits {type(layer).__name__} of {_id(env)}, "
+                f"found {type(error).__name__}: {one_line(error, limit=200)}"
+            ) from error
 
 
 def _layers(env: Layer) -> Iterator[Layer]:
@@ -245,7 +252,7 @@ def _call(layer: Layer, function: Callable[[], Any], *, doing: str) -> Any:
         return function()
     except DigideepError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EnvironmentFailure(
             f"environment {_id(layer)}: {doing} raised {type(error).__name__}: {one_line(error, limit=500)}"
         ) from error

@@ -8,13 +8,20 @@ from typing import ClassVar, Literal, TypeAlias
 from digideep.errors import ConfigError
 from digideep.utility.node import Config, setting
 
-__all__ = ["Activation", "MLPConfig"]
+__all__ = ["Activation", "MLPConfig", "ModelConfig"]
 
 Activation: TypeAlias = Literal["tanh", "relu", "elu", "gelu", "silu"]
 
 
 @dataclass(frozen=True)
-class MLPConfig(Config):
+class ModelConfig(Config):
+    """What stands at `/agents/<name>/model`: the network. `network_class` decides threads and device."""
+
+    network_class: ClassVar[str] = "custom"
+
+
+@dataclass(frozen=True)
+class MLPConfig(ModelConfig):
     """Fully connected layers for a policy and its value function."""
 
     builds: ClassVar[str] = "digideep.model.mlp:ActorCriticMLP"

@@ -39,7 +39,7 @@ def flat_size(observations: Mapping[str, ArraySpec]) -> int:
 
 def zero_observations(observations: Mapping[str, ArraySpec], rows: int) -> dict[str, Array]:
     """Return `rows` observations of zeros, as environments would give them."""
-    return {slot: np.zeros((rows, *spec.shape), dtype=_stored_dtype(spec)) for slot, spec in observations.items()}
+    return {slot: np.zeros((rows, *spec.shape), dtype=spec.dtype) for slot, spec in observations.items()}
 
 
 def flat_rows(observations: Mapping[str, Array], specs: Mapping[str, ArraySpec]) -> Array:
@@ -100,7 +100,3 @@ def _flat_slot(value: Array, spec: ArraySpec) -> Array:
     if spec.kind == "box" and spec.dtype == "uint8":
         return flat.astype(np.float32) * np.float32(_BYTE)
     return flat if flat.dtype == np.float32 else flat.astype(np.float32)
-
-
-def _stored_dtype(spec: ArraySpec) -> str:
-    return "float32" if spec.dtype == "float64" else spec.dtype

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from digideep.errors import UsageError, one_line
-from digideep.params.source import Source
+from digideep.params.source import Source, quiet_stdout
 from digideep.pipeline.trust import consented
-from digideep.utility.imports import BUILT_IN, is_allowed, missing_module, top_level
+from digideep.utility.imports import BUILT_IN, is_allowed, missing_module, resolve, top_level
 
-__all__ = ["Code", "find_code"]
+__all__ = ["Code", "check_hook", "find_code"]
 
 
 class Code(NamedTuple):
@@ -54,6 +54,23 @@ def find_code(params: Mapping[str, Any], source: Source, *, allowed: Iterable[st
     beside = {name: path for name, path in found.items() if path.parent in source.search}
     search = tuple(dict.fromkeys(path.parent for path in beside.values()))
     return Code(tuple(name for name in found if name not in beside), tuple(beside.values()), search)
+
+
+def check_hook(params: Mapping[str, Any], *, allowed: Iterable[str]) -> None:
+    """Check that `/runner/on_epoch` names something that can be called; its module is imported.
+
+    Raises:
+        UsageError: the module or the name in it is missing, its code raises, or it is no function.
+        TrustError: the module is not below one of the `allowed` packages.
+    """
+    reference = params["runner"].get("on_epoch")
+    if reference is None:
+        return
+    with quiet_stdout():
+        hook = resolve(reference, where="/runner/on_epoch", allowed=allowed)
+    if not callable(hook):
+        found = f"{one_line(reference, limit=80)!r}, a {type(hook).__name__}"
+        raise UsageError(f"/runner/on_epoch: expected a function, found {found}; name one")
 
 
 def _environment_modules(params: Mapping[str, Any]) -> dict[str, str]:

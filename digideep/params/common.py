@@ -14,6 +14,7 @@ from digideep.environment.config import EnvConfig, ExplorerConfig, StatisticsCon
 from digideep.errors import ConfigError
 from digideep.pipeline.config import RunnerConfig, SerialEngineConfig
 from digideep.utility.node import node
+from digideep.utility.tree import has, join
 
 __all__ = ["COMMON", "KNOB_PATHS", "env_node", "explorer_nodes", "horizon_frames", "knob_paths", "runner_node"]
 
@@ -104,23 +105,15 @@ def knob_paths(
     """
     memories = params.get("memory")
     names = list(memories) if isinstance(memories, Mapping) else []
-    searched = (*_SEARCHED[:2], *(f"/memory/{name}" for name in names), *_SEARCHED[2:])
+    searched = (*_SEARCHED[:2], *(join("/memory", name) for name in names), *_SEARCHED[2:])
     found: dict[str, str] = {}
     for key in cpanel:
         known = (own or {}).get(key) or KNOB_PATHS.get(key)
-        candidates = [known] if known else [f"{parent}/{key}" for parent in searched]
-        path = next((candidate for candidate in candidates if _has(params, candidate)), None)
+        candidates = [known] if known else [join(parent, key) for parent in searched]
+        path = next((candidate for candidate in candidates if has(params, candidate)), None)
         if path is not None:
             found[key] = path
     return found
-
-
-def _has(tree: Any, path: str) -> bool:
-    for part in path.strip("/").split("/"):
-        if not isinstance(tree, Mapping) or part not in tree:
-            return False
-        tree = tree[part]
-    return True
 
 
 def horizon_frames(cpanel: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ where they lie below the current directory.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -34,8 +35,8 @@ def named_on_command_line(options: SessionOptions) -> tuple[str, ...]:
 
 def lies_below(module: str, directory: Path) -> bool:
     """Whether the package of `module` is a file or directory in `directory`."""
-    top = directory / top_level(module)
-    return top.is_dir() or top.with_name(f"{top.name}.py").is_file()
+    top = os.path.join(directory, top_level(module))
+    return os.path.isdir(top) or os.path.isfile(f"{top}.py")
 
 
 def check_consent(names: Iterable[str], *, vouched: Iterable[str], where: str) -> None:

@@ -11,10 +11,18 @@ from typing import Any, NamedTuple
 
 from digideep.environment.config import EnvConfig, ExplorerConfig, StatisticsConfig
 from digideep.errors import ConfigError, UsageError, one_line
-from digideep.params.code import find_code
+from digideep.params.code import check_hook, find_code
 from digideep.params.common import KNOB_PATHS, knob_paths
 from digideep.params.consent import allowed_by, built_modules, check_consent, named_on_command_line
-from digideep.params.overrides import apply_repeal, field_at, merge_strict, read_value, repeal_changes, validate
+from digideep.params.overrides import (
+    apply_repeal,
+    field_at,
+    merge_strict,
+    origins_of,
+    read_value,
+    repeal_changes,
+    validate,
+)
 from digideep.params.source import Source, generate, read_source
 from digideep.pipeline.config import RunnerConfig, SerialEngineConfig
 from digideep.pipeline.options import SessionOptions
@@ -38,6 +46,8 @@ _STANDARD: Mapping[str, type[Config]] = {
     "/explorer/train/statistics": StatisticsConfig,
 }
 _GOALS = ("number_epochs", "total_frames")
+# 0 is a value of these fields for explorers of another mode only.
+_FROM_ONE = ("/explorer/train/n_steps", "/explorer/test/n_episodes")
 
 
 class LoadedParams(NamedTuple):
@@ -78,7 +88,8 @@ def load_params(options: SessionOptions, *, time: str = "") -> LoadedParams:
         time: of the entries in `repeal.json`.
 
     Raises:
-        UsageError: `--params` names nothing usable, a key stands twice, or its code raises.
+        UsageError: `--params` names nothing usable, a key stands twice, its code raises, or a module of
+            `--save-modules` or the function of `on_epoch` is missing.
         ConfigError: a key is unknown, has another type, or is out of range, or the tree as a whole is not valid.
         TrustError: a file names a module that nobody vouched for.
     """
@@ -94,11 +105,17 @@ def load_params(options: SessionOptions, *, time: str = "") -> LoadedParams:
         base = validate(raw, allowed=allowed)
         knobs = knob_paths(cpanel, base, own=source.knobs)
         allowed = (*allowed, *_names_in_changes(source, options, vouched=vouched))
-        changes = repeal_changes(options, base, before=source.file_repeal, allowed=allowed)
+        origins = origins_of(options, file=source.file_repeal, file_name=f"{source.where}: repeal")
+        changes = repeal_changes(options, base, before=source.file_repeal, origins=origins, allowed=allowed)
         _check_no_knob_twice(options, changes, knobs=knobs)
-        params, entries = apply_repeal(base, changes, epoch=0, time=time, allowed=allowed)
+        params, entries = apply_repeal(base, changes, epoch=0, time=time, origins=origins, allowed=allowed)
         allowed = allowed_by(params, extra=built_modules(params, allowed=allowed))
         code = find_code(params, source, allowed=allowed)
+        check_hook(params, allowed=allowed)
+        if options.save_modules:
+            from digideep.pipeline.snapshot import find_sources
+
+            find_sources(options.save_modules)  # a missing one is told before a session is made
     return LoadedParams(
         preset=source.preset,
         module=source.module,
@@ -170,12 +187,19 @@ def _fields(source: Source) -> dict[str, Field]:
     allowed = allowed_by(tree)
     paths = knob_paths(source.cpanel, tree, own=source.knobs)
     found = {key: field_at(tree, path, allowed=allowed) for key, path in paths.items()}
-    return {key: field for key, field in found.items() if field is not None}
+    return {key: _narrowed(field, paths[key]) for key, field in found.items() if field is not None}
+
+
+def _narrowed(field: Field, path: str) -> Field:
+    return field._replace(limits={**field.limits, "low": 1}) if path in _FROM_ONE else field
 
 
 def _standard_fields(cpanel: Mapping[str, Any]) -> dict[str, Field]:
     places = {key: KNOB_PATHS[key].rpartition("/") for key in cpanel if key in KNOB_PATHS}
-    return {key: fields_of(_STANDARD[parent])[name] for key, (parent, _, name) in places.items() if parent in _STANDARD}
+    found = {
+        key: fields_of(_STANDARD[parent])[name] for key, (parent, _, name) in places.items() if parent in _STANDARD
+    }
+    return {key: _narrowed(field, KNOB_PATHS[key]) for key, field in found.items()}
 
 
 def _check_names_in_tree(

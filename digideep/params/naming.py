@@ -13,7 +13,7 @@ from digideep.params.common import knob_paths
 from digideep.params.loading import LoadedParams
 from digideep.pipeline.arguments import TEMPLATE_KEY
 from digideep.pipeline.options import SessionOptions
-from digideep.pipeline.places import NAME_PATTERN
+from digideep.pipeline.places import NAME_PATTERN, check_name
 from digideep.utility.values import nearest
 
 __all__ = ["autoresume_name", "cpanel_line", "expand_session_name", "refuse_cpanel"]
@@ -37,13 +37,7 @@ def expand_session_name(name: str, cpanel: Mapping[str, Any]) -> str:
             raise UsageError(f"--session-name: {key}: expected text or a number, found {value!r}; use another knob")
         return str(value)
 
-    expanded = TEMPLATE_KEY.sub(value_of, name)
-    if not NAME_PATTERN.fullmatch(expanded):
-        raise UsageError(
-            f"--session-name: expected a letter or _ and at most 80 of letters, digits, '_', '.' and '-', "
-            f"found {one_line(expanded, limit=120)!r}; choose such a name"
-        )
-    return expanded
+    return check_name(TEMPLATE_KEY.sub(value_of, name))
 
 
 def autoresume_name(loaded: LoadedParams) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from digideep.environment.config import EnvConfig, ExplorerConfig
+from digideep.agent.config import AgentConfig
+from digideep.environment.config import EnvConfig, ExplorerConfig, StatisticsConfig
 from digideep.errors import ConfigError, TrustError, UsageError, one_line
-from digideep.pipeline.config import RunnerConfig
+from digideep.memory.config import MemoryConfig
+from digideep.pipeline.config import EngineConfig, RunnerConfig
 from digideep.pipeline.options import SessionOptions
-from digideep.pipeline.strictjson import loads_json
 from digideep.utility.imports import BUILT_IN, is_allowed, split_reference
 from digideep.utility.node import TYPE, Config, Field, complete, configuration_class, fields_of, is_node
+from digideep.utility.strictjson import loads_json
 from digideep.utility.tree import MISSING, get, has, join, replace, split
 from digideep.utility.values import annotation_of, nearest, plain, shown
 from digideep.utility.yaml12 import read_scalar
@@ -21,14 +23,15 @@ __all__ = [
     "apply_repeal",
     "field_at",
     "merge_strict",
+    "origins_of",
     "read_value",
     "repeal_changes",
-    "replay_repeal",
     "validate",
 ]
 
 _PARTS = ("env", "runner", "engine", "explorer", "memory", "agents")
 _MODES = ("train", "test", "eval")
+_NOT_NETWORKS = (AgentConfig, EngineConfig, EnvConfig, ExplorerConfig, MemoryConfig, RunnerConfig, StatisticsConfig)
 _OPEN = ("chosen",)  # mappings that take new keys, beside those whose name ends in `kwargs`
 
 
@@ -106,16 +109,24 @@ def merge_strict(
     return merged
 
 
+def origins_of(options: SessionOptions, *, file: Iterable[str] = (), file_name: str = "") -> dict[str, str]:
+    """Return what brought each change by path: an option, or the file that holds the paths `file`."""
+    origins = {path: file_name for path in file}
+    origins |= dict.fromkeys(options.repeal, "--repeal")
+    return origins | {path: "--set" for path, _ in options.assignments if path.startswith("/")}
+
+
 def repeal_changes(
     options: SessionOptions,
     tree: Mapping[str, Any],
     *,
     before: Mapping[str, Any] | None = None,
+    origins: Mapping[str, str] | None = None,
     allowed: Iterable[str] = BUILT_IN,
 ) -> dict[str, Any]:
     """Return the changes by path that `--repeal` and `--set` ask for, texts read as the types they have in `tree`.
 
-    `before` are changes that both may overrule, those of a file.
+    `before` are changes that both may overrule, those of a file; `origins` is what `origins_of` says of all of them.
 
     Raises:
         UsageError: a path is unknown or stands twice.
@@ -128,10 +139,9 @@ def repeal_changes(
             texts[path] = text
     values = {**(before or {}), **options.repeal}
     changes: dict[str, Any] = {}
-    for path in sorted(
-        {**values, **texts}, key=lambda path: _depth(path, where="--set" if path in texts else "--repeal")
-    ):
-        where = "--set" if path in texts else "--repeal"
+    told = {path: (origins or origins_of(options)).get(path, "--repeal") for path in {**values, **texts}}
+    for path in sorted(told, key=lambda path: _depth(path, where=told[path])):
+        where = told[path]
         _present(tree, path, where=where)
         if path in texts:
             changes[path] = read_value(texts[path], _annotation(tree, path, allowed=allowed), where=f"--set: {path}")
@@ -156,12 +166,20 @@ def apply_repeal(
     *,
     epoch: int,
     time: str,
-    where: str = "--repeal",
+    origins: Mapping[str, str] | None = None,
     allowed: Iterable[str] = BUILT_IN,
 ) -> Repealed:
     """Return `tree` with the values of `changes` at their paths, leaves and whole nodes, validated as a whole.
 
     Whole nodes and types are replaced before what lies in them.
+
+    Args:
+        tree: the whole params tree.
+        changes: values by path.
+        epoch: of the entries.
+        time: of the entries.
+        origins: what brought a change, by path, for messages; `--repeal` brought the others.
+        allowed: packages that nodes may name.
 
     Raises:
         UsageError: a path is unknown; the message has the nearest one.
@@ -169,32 +187,14 @@ def apply_repeal(
         TrustError: a node names a class outside the `allowed` packages.
     """
     result, entries = dict(tree), []
-    for path in sorted(changes, key=lambda path: _depth(path, where=where)):
+    told = {path: (origins or {}).get(path, "--repeal") for path in changes}
+    for path in sorted(changes, key=lambda path: _depth(path, where=told[path])):
+        where = told[path]
         old = _present(result, path, where=where)
         result = _changed(result, path, changes[path], where=where, allowed=allowed)
         new = get(result, path, where=where)
         entries.append({"path": path, "old": old, "new": new, "epoch": epoch, "time": time})
     return Repealed(validate(result, allowed=allowed), entries)
-
-
-def replay_repeal(
-    tree: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], *, allowed: Iterable[str] = BUILT_IN
-) -> dict[str, Any]:
-    """Return `tree` after the changes that a session has recorded, in their order.
-
-    Raises:
-        UsageError: an entry has no path or no new value, or names an unknown path.
-        ConfigError: the tree as a whole is not valid.
-        TrustError: a node names a class outside the `allowed` packages.
-    """
-    result = dict(tree)
-    for entry in entries:
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str) or "new" not in entry:
-            found = one_line(entry, limit=80)
-            raise UsageError(f"repeal.json: expected entries with path, old and new, found {found}; restore the file")
-        # Validated at the end only: two entries of one command may be wrong one without the other.
-        result = _changed(result, entry["path"], entry["new"], where="repeal.json", allowed=allowed)
-    return validate(result, allowed=allowed)
 
 
 def validate(tree: Mapping[str, Any], *, allowed: Iterable[str] = BUILT_IN) -> dict[str, Any]:
@@ -211,12 +211,23 @@ def validate(tree: Mapping[str, Any], *, allowed: Iterable[str] = BUILT_IN) -> d
         configuration_class(get(tree, path, where="params"), where=path, allowed=allowed, expected=expected)
     _check_on_epoch(tree["runner"].get("on_epoch"), allowed=allowed)
     for name, agent in tree["agents"].items():
+        _check_network(agent.get("model"), where=join(join("/agents", name), "model"), allowed=allowed)
         memory = agent.get("memory")
         if isinstance(memory, str) and memory not in tree["memory"]:
             where, found = join("/agents", name), one_line(memory, limit=80)
             known = nearest(memory, tree["memory"])
             raise ConfigError(f"{where}/memory: expected the name of a memory, found {found!r}{known}")
     return complete(tree, where="", allowed=allowed)
+
+
+def _check_network(model: Any, *, where: str, allowed: Iterable[str]) -> None:
+    """Check that an agent's model, where it has one, is no other part; a user's own may be any `Config`."""
+    if not isinstance(model, Mapping) or not model:
+        return
+    cls: type[Config] = configuration_class(model, where=where, allowed=allowed)
+    if issubclass(cls, _NOT_NETWORKS):
+        found = one_line(model[TYPE], limit=80)
+        raise ConfigError(f"{where}/type: expected the configuration of a network, found {found}; name another class")
 
 
 def _check_on_epoch(reference: Any, *, allowed: Iterable[str]) -> None:
@@ -239,12 +250,14 @@ def _positions(tree: Mapping[str, Any]) -> dict[str, type[Config]]:
     for part in ("memory", "agents"):
         if not tree[part]:
             raise ConfigError(f"params: expected a name and a node in '/{part}', found nothing; add one")
+    bases: dict[str, type[Config]] = {"memory": MemoryConfig, "agents": AgentConfig}
     return {
         "/env": EnvConfig,
         "/runner": RunnerConfig,
-        "/engine": Config,
+        "/engine": EngineConfig,
         **{f"/explorer/{mode}": ExplorerConfig for mode in _MODES},
-        **{join(f"/{part}", name): Config for part in ("memory", "agents") for name in tree[part]},
+        "/explorer/train/statistics": StatisticsConfig,
+        **{join(f"/{part}", name): base for part, base in bases.items() for name in tree[part]},
     }
 
 

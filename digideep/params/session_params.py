@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from digideep.errors import UsageError, one_line
+from digideep.params.code import check_hook
 from digideep.params.consent import named_on_command_line
 from digideep.params.naming import refuse_cpanel
-from digideep.params.overrides import apply_repeal, repeal_changes
+from digideep.params.overrides import apply_repeal, origins_of, repeal_changes
 from digideep.pipeline import trust
-from digideep.pipeline.fsio import read_json
 from digideep.pipeline.inventory import effective_params
-from digideep.pipeline.layout import SessionPaths, read_meta
+from digideep.pipeline.layout import SessionPaths, read_cpanel, read_meta
 from digideep.pipeline.options import SessionOptions
 
 __all__ = ["SessionParams", "load_session_params"]
+
+
+_HOOK = ("/runner", "/runner/on_epoch")
 
 
 class SessionParams(NamedTuple):
@@ -40,19 +41,12 @@ def load_session_params(paths: SessionPaths, options: SessionOptions, *, trusted
         TrustError: it names modules, and nobody vouched for it.
     """
     before = effective_params(paths)
-    cpanel = _object(paths)
+    cpanel = read_cpanel(paths)
     refuse_cpanel(options, cpanel=cpanel, params=before)
     trust.require(trusted, before, session=paths.root)
     allowed = (*trusted.allowed, *named_on_command_line(options))
     changes = repeal_changes(options, before, allowed=allowed)
-    params, entries = apply_repeal(before, changes, epoch=0, time="", where="--repeal", allowed=allowed)
+    params, entries = apply_repeal(before, changes, epoch=0, time="", origins=origins_of(options), allowed=allowed)
+    if any(entry["path"] in _HOOK for entry in entries):
+        check_hook(params, allowed=allowed)
     return SessionParams(str(read_meta(paths).get("preset", "")), cpanel, params, entries, allowed)
-
-
-def _object(paths: SessionPaths) -> dict[str, Any]:
-    value: Any = read_json(paths.cpanel)
-    if not isinstance(value, Mapping):
-        raise UsageError(
-            f"{one_line(paths.cpanel)}: expected an object, found {type(value).__name__}; restore the file"
-        )
-    return dict(value)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from digideep.errors import UsageError, one_line
-from digideep.pipeline.places import NAME_PATTERN
-from digideep.pipeline.strictjson import loads_json
+from digideep.pipeline.places import NAME_PATTERN, NAME_RULE
+from digideep.utility.logging import level_name
+from digideep.utility.strictjson import loads_json
 from digideep.utility.values import closest
 
 __all__ = [
-    "LOG_LEVELS",
     "TEMPLATE_KEY",
     "JsonArgument",
     "assignment",
@@ -34,7 +34,6 @@ __all__ = [
     "text",
 ]
 
-LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 TEMPLATE_KEY = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?", re.ASCII)
@@ -96,13 +95,10 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 def log_level(value: str) -> str:
     """Return the name of a log level, given as name or as number 0 to 4."""
-    if value.isascii() and value.isdigit() and int(value[:2]) < len(LOG_LEVELS) and len(value) == 1:
-        return LOG_LEVELS[int(value)]
-    if value not in LOG_LEVELS:
-        raise ArgumentTypeError(
-            f"expected {', '.join(LOG_LEVELS)} or 0 to 4, found {_shown(value)}{_near(value, LOG_LEVELS)}"
-        )
-    return value
+    try:
+        return level_name(value)
+    except UsageError as error:
+        raise ArgumentTypeError(str(error).partition(": ")[2]) from error
 
 
 def checkpoint(value: str) -> str | int:
@@ -131,10 +127,7 @@ def module_name(value: str) -> str:
 def session_name(value: str) -> str:
     """Return a session name or a template of one, `tug-lr{lr}-s{seed}`."""
     if not NAME_PATTERN.fullmatch(TEMPLATE_KEY.sub("x", value)):
-        raise ArgumentTypeError(
-            f"expected a letter or _ and at most 80 of letters, digits, '_', '.' and '-', found {_shown(value)}; "
-            f"choose such a name"
-        )
+        raise ArgumentTypeError(f"expected {NAME_RULE}, found {_shown(value)}; choose such a name")
     return value
 
 

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from digideep.errors import CheckpointError, UsageError, one_line
 from digideep.pipeline import retention
 from digideep.pipeline.contents import Contents, gather
 from digideep.pipeline.fsio import REAL, FileSystem, remove_tree, storage_error, write_new
+from digideep.pipeline.layout import checkpoint_number
 from digideep.pipeline.manifest import (
     MANIFEST_NAME,
     CheckpointMeta,
@@ -37,8 +37,6 @@ from digideep.pipeline.verified import Checkpoint, find_damage, read_checkpoint
 __all__ = ["Checkpoint", "CheckpointMeta", "CheckpointStore", "Component", "NewerFormatError", "NoCheckpointError"]
 
 logger = logging.getLogger(__name__)
-
-_NAME = re.compile(r"checkpoint-(0|[1-9][0-9]*)")
 
 
 class NoCheckpointError(CheckpointError):
@@ -88,10 +86,10 @@ class CheckpointStore:
         try:
             if not stat.S_ISDIR(self._fs.status(self.directory).st_mode):
                 raise OSError(errno.ENOTDIR, "no directory, or only a link to one", str(self.directory))
-            matches = [match for name in self._fs.listdir(self.directory) if (match := _NAME.fullmatch(name))]
+            found = [checkpoint_number(name) for name in self._fs.listdir(self.directory)]
         except FileNotFoundError:
             return []
-        return sorted(int(match.group(1)) for match in matches if self._is_directory(self.directory / match.group()))
+        return sorted(number for number in found if number is not None and self._is_directory(self.path(number)))
 
     def _is_directory(self, path: Path) -> bool:
         with contextlib.suppress(FileNotFoundError):  # removed since it was listed

@@ -70,6 +70,15 @@ class _Answer(argparse.Action):
         raise _Answered(Notice(version if self.dest == "version" else parser.format_help()))
 
 
+class _Once(argparse.Action):
+    """An option that a second one of its name would silently replace as a whole: giving it twice is an error."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *rest: Any) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise UsageError(f"{self.option_strings[0]}: expected it once, found it twice; keep one of the two")
+        setattr(namespace, self.dest, rest[0])
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are exceptions of one line, and which never exits."""
 
@@ -248,14 +257,12 @@ def _flag(group: argparse._ArgumentGroup, name: str, text: str) -> None:
 def _add_parameters(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parameters")
     add = group.add_argument
-    add("--params", metavar="NAME", type=form.text, help="parameter module: dotted name, path of a .py or .yaml file")
-    add("--cpanel", metavar="JSON", type=form.json_mapping, help="change knobs: '{\"seed\": 3}', or @file.json")
-    add(
-        "--repeal",
-        metavar="JSON",
-        type=form.json_mapping,
-        help="change parameters by path: '{\"/runner/n_epochs\": 9}'",
-    )
+    params_help = "parameter module: dotted name, path of a .py or .yaml file"
+    add("--params", metavar="NAME", action=_Once, type=form.text, help=params_help)
+    cpanel_help = "change knobs: '{\"seed\": 3}', or @file.json"
+    add("--cpanel", metavar="JSON", action=_Once, type=form.json_mapping, help=cpanel_help)
+    repeal_help = "change parameters by path: '{\"/runner/n_epochs\": 9}'"
+    add("--repeal", metavar="JSON", action=_Once, type=form.json_mapping, help=repeal_help)
     set_help = "either, without quotes: seed=3, or /runner/seed=3"
     add("--set", metavar="KEY=VALUE", nargs="+", action="extend", type=form.assignment, help=set_help)
     _flag(group, "--list-params", "list the presets")
@@ -275,7 +282,7 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
     name_help = "instead of session_<time>; may hold knobs: 'tug-lr{lr}-s{seed}'"
     add("--session-name", metavar="NAME", type=form.session_name, help=name_help)
     _flag(group, "--autoresume", "the same command again goes on with the same session")
-    lock_help = "how long to wait for a session in use (default: 120 with --autoresume, else 0)"
+    lock_help = "how long --autoresume (default: 120), --resume or --custom (0) waits for a session in use"
     add("--lock-wait", metavar="S", type=form.seconds, help=lock_help)
     modules_help = "further packages to copy into modules/"
     add("--save-modules", metavar="NAME", nargs="+", action="extend", type=form.module_name, help=modules_help)
@@ -286,7 +293,8 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 def _add_modes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("modes", "without any of these a new session trains to its goal")
     add = group.add_argument
-    add("--load-checkpoint", metavar="PATH", type=form.text, help="a session directory, or one of its checkpoints")
+    load_help = "a session directory, or one of its checkpoints"
+    add("--load-checkpoint", metavar="PATH", action=_Once, type=form.text, help=load_help)
     which_help = "last (default), best or a number; of a session directory"
     add("--checkpoint", metavar="WHICH", type=form.checkpoint, help=which_help)
     _flag(group, "--resume", "go on training")

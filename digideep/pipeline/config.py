@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from digideep.errors import ConfigError
 from digideep.utility.node import Config, setting
 
-__all__ = ["RunnerConfig", "SerialEngineConfig"]
+__all__ = ["EngineConfig", "RunnerConfig", "SerialEngineConfig"]
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,20 @@ class RunnerConfig(Config):
         """Check that there is exactly one goal."""
         super().__post_init__()
         if (self.n_epochs > 0) == (self.total_frames > 0):
+            advice = "set the one that is not your goal to 0" if self.n_epochs else "set one of them"
             raise ConfigError(
-                f"RunnerConfig/n_epochs: expected exactly one of number_epochs and total_frames above 0, "
-                f"found {self.n_epochs} and {self.total_frames}"
+                f"RunnerConfig/n_epochs: expected exactly one of number_epochs (/runner/n_epochs) and total_frames "
+                f"(/runner/total_frames) above 0, found {self.n_epochs} and {self.total_frames}; {advice}"
             )
 
 
 @dataclass(frozen=True)
-class SerialEngineConfig(Config):
+class EngineConfig(Config):
+    """What stands at `/engine`: how sampling and learning are scheduled."""
+
+
+@dataclass(frozen=True)
+class SerialEngineConfig(EngineConfig):
     """Sampling and learning in turn, in one process."""
 
     builds: ClassVar[str] = "digideep.pipeline.engine:SerialEngine"

@@ -46,10 +46,6 @@ class FileSystem(Protocol):
         """Give a file or directory another name; an existing file of that name is replaced."""
         ...
 
-    def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name."""
-        ...
-
     def unlink(self, path: Path) -> None:
         """Remove one name of a file."""
         ...
@@ -124,10 +120,6 @@ class RealFileSystem:
     def rename(self, source: Path, target: Path) -> None:
         """Give a file or directory another name; an existing file of that name is replaced."""
         os.rename(source, target)
-
-    def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name."""
-        os.link(source, target, follow_symlinks=False)
 
     def unlink(self, path: Path) -> None:
         """Remove one name of a file."""

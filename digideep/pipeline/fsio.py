@@ -3,7 +3,7 @@
 `publish` replaces one file atomically: temporary name beside it, fsync, rename, fsync of the directory. `write_new` and
 `open_regular` are the two halves that the checkpoint store builds on. Every call that touches the disk goes through a
 `FileSystem`, so that a test can let any one of them fail, stop the process there, or record the order in which things
-became durable. The names of `filesystem` and `strictjson` are offered here too.
+became durable. The names of `filesystem` and of `utility.strictjson` are offered here too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from digideep.errors import StorageError, UsageError, one_line
 from digideep.pipeline.filesystem import REAL, FileSystem, RealFileSystem
-from digideep.pipeline.strictjson import MAX_DEPTH, loads_json
+from digideep.utility.strictjson import MAX_DEPTH, loads_json
 
 __all__ = [
     "REAL",

@@ -32,7 +32,7 @@ __all__ = [
     "DEFAULT_ROOT",
     "FORMAT",
     "FORMAT_VERSION",
-    "MANIFEST",
+    "MANIFEST_NAME",
     "NAME_PATTERN",
     "CheckpointPath",
     "SessionPaths",
@@ -45,6 +45,7 @@ __all__ = [
     "is_volatile",
     "new_directory",
     "new_session_directory",
+    "read_cpanel",
     "read_meta",
     "resolve_checkpoint",
     "session_root",
@@ -54,7 +55,7 @@ __all__ = [
 
 FORMAT = "digideep-session"
 FORMAT_VERSION = 1
-MANIFEST = "MANIFEST.json"
+MANIFEST_NAME = "MANIFEST.json"
 
 _CHECKPOINT_NAME = re.compile(r"checkpoint-(0|[1-9][0-9]{0,17})")
 
@@ -130,10 +131,6 @@ class SessionPaths:
         """Return the directory of the checkpoint after `number` cycles."""
         return self.checkpoints / f"checkpoint-{number}"
 
-    def monitor_mode(self, mode: str) -> Path:
-        """Return the directory of one mode's monitor files."""
-        return self.monitor / mode
-
     def superseded_modules(self) -> Path:
         """Return the first free `modules-<n>.superseded`."""
         number = 1
@@ -168,7 +165,9 @@ def check_session(path: str | os.PathLike[str]) -> SessionPaths:
         root = Path(os.path.realpath(path))
         is_directory = root.is_dir()
     except (OSError, ValueError) as error:
-        raise UsageError(f"{where}: expected a session directory, found {one_line(error)}; check the path") from error
+        raise UsageError(
+            f"{where}: expected a session directory, found {getattr(error, 'strerror', error)}; check the path"
+        ) from error
     if not is_directory:
         found = "a file" if root.exists() else "nothing"
         raise UsageError(f"{where}: expected a session directory, found {found}; check the path")
@@ -181,7 +180,7 @@ def check_session(path: str | os.PathLike[str]) -> SessionPaths:
     for directory in (paths.checkpoints, paths.modules, paths.monitor, paths.tensorboard):
         if os.path.lexists(directory):
             _require(directory, "a directory")
-    _require_type(paths.cpanel, dict)
+    read_cpanel(paths)
     _require_type(paths.repeal, list)
     return paths
 
@@ -209,6 +208,12 @@ def read_meta(paths: SessionPaths) -> dict[str, Any]:
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise UsageError(f"{where}: expected a list of runs, found something else; restore it")
     return meta
+
+
+def read_cpanel(paths: SessionPaths) -> dict[str, Any]:
+    """Return cpanel.json. Raises UsageError where it is missing or malformed."""
+    cpanel: dict[str, Any] = _require_type(paths.cpanel, dict)
+    return cpanel
 
 
 def _require_type(file: Path, expected: type[dict[str, Any]] | type[list[Any]]) -> Any:
@@ -256,11 +261,11 @@ def check_checkpoint(path: Path) -> int:
     if not stat.S_ISDIR(mode):
         raise CheckpointError(f"{where}: expected a directory, found a file or a link; {_known(path)}")
     try:
-        complete = stat.S_ISREG((path / MANIFEST).lstat().st_mode)
+        complete = stat.S_ISREG((path / MANIFEST_NAME).lstat().st_mode)
     except OSError:
         complete = False
     if not complete:
-        raise CheckpointError(f"{where}: expected {MANIFEST} in it, found none; {_known(path)}")
+        raise CheckpointError(f"{where}: expected {MANIFEST_NAME} in it, found none; {_known(path)}")
     return number
 
 
@@ -273,8 +278,10 @@ def _known(path: Path) -> str:
     return f"there are {', '.join(others[-8:])}" if others else "there is no other one"
 
 
-def resolve_checkpoint(path: str | os.PathLike[str]) -> CheckpointPath:
+def resolve_checkpoint(path: str | os.PathLike[str], *, option: str = "--load-checkpoint") -> CheckpointPath:
     """Return the session and the checkpoint that `path` names; the number is None for a session directory.
+
+    `option` is what the user gave the path to, for the message.
 
     Raises:
         UsageError: `path` is neither a session nor a checkpoint of one.
@@ -282,15 +289,18 @@ def resolve_checkpoint(path: str | os.PathLike[str]) -> CheckpointPath:
     """
     where = one_line(os.fspath(path), limit=400)
     if not os.fspath(path) or "\0" in os.fspath(path):
-        raise UsageError("--load-checkpoint: expected a session or a checkpoint directory, found no path; name one")
+        raise UsageError(f"{option}: expected a session or a checkpoint directory, found no path; name one")
     literal = Path(os.path.abspath(os.path.expanduser(path)))
     if checkpoint_number(literal.name) is not None and literal.parent.name == "checkpoints":
         session = check_session(literal.parent.parent)
         return CheckpointPath(session, check_checkpoint(session.checkpoints / literal.name))
-    if not literal.exists():
-        raise UsageError(f"--load-checkpoint: expected a session or a checkpoint, found nothing at {where}; check it")
+    try:
+        literal.stat()
+    except OSError as error:
+        found = "nothing" if isinstance(error, FileNotFoundError) else str(error.strerror)
+        raise UsageError(f"{option}: expected a session or a checkpoint, found {found} at {where}; check it") from error
     if literal.name == "checkpoints" and is_session(literal.parent):
         raise UsageError(
-            f"--load-checkpoint: expected a session or one checkpoint, found {where}; name {one_line(literal.parent)}"
+            f"{option}: expected a session or one checkpoint, found {where}; name {one_line(literal.parent)}"
         )
     return CheckpointPath(check_session(literal), None)

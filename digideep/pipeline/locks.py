@@ -22,14 +22,15 @@ from typing import Any, Self
 
 from digideep.errors import SessionLockedError, StorageError, UsageError, one_line
 from digideep.pipeline.fsio import REAL, FileSystem, publish_json, read_regular, storage_error
-from digideep.pipeline.strictjson import loads_json
+from digideep.pipeline.layout import SessionPaths
+from digideep.utility.strictjson import loads_json
 
-__all__ = ["DONE_LOCK", "RUNNING_LOCK", "SessionLock", "clear_done", "holder", "is_done", "mark_done"]
+__all__ = ["SessionLock", "clear_done", "holder", "is_done", "mark_done"]
 
 logger = logging.getLogger(__name__)
 
-RUNNING_LOCK = "running.lock"
-DONE_LOCK = "done.lock"
+_RUNNING_LOCK = SessionPaths.running_lock.name
+_DONE_LOCK = SessionPaths.done_lock.name
 
 _POLL_S = 0.1
 # `holder` takes a shared lock for a moment to see whether it can; a start must not take that for a running session.
@@ -91,12 +92,12 @@ class SessionLock:
         """Take the lock if nobody has it; False if somebody does, or replaced the file meanwhile."""
         if self.held:
             raise RuntimeError("this lock is held already")
-        path = self.session / RUNNING_LOCK
+        path = self.session / _RUNNING_LOCK
         opened: list[int] = []
         try:
             opened.append(os.open(self.session, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            opened.append(os.open(RUNNING_LOCK, flags, 0o644, dir_fd=opened[0]))
+            opened.append(os.open(_RUNNING_LOCK, flags, 0o644, dir_fd=opened[0]))
             directory, file = opened
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise UsageError(one_line(f"{path}: expected a regular file, found something else; remove it"))
@@ -115,7 +116,7 @@ class SessionLock:
         """Whether the names in the file system lead to what was locked."""
         try:
             named_directory = os.stat(self.session)
-            named_file = os.stat(RUNNING_LOCK, dir_fd=directory, follow_symlinks=False)
+            named_file = os.stat(_RUNNING_LOCK, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return os.path.samestat(named_directory, os.fstat(directory)) and os.path.samestat(named_file, os.fstat(file))
@@ -184,7 +185,7 @@ def _boot_id() -> str:
 def _parse(content: bytes) -> dict[str, Any]:
     """Return the first line as an object, empty if it is torn or was written by something else."""
     try:
-        value = loads_json(content.partition(b"\n")[0].decode("utf-8"), where=RUNNING_LOCK)
+        value = loads_json(content.partition(b"\n")[0].decode("utf-8"), where=_RUNNING_LOCK)
     except (UsageError, UnicodeDecodeError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -192,7 +193,7 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 def _read_content(session: Path) -> dict[str, Any]:
     try:
-        return _parse(read_regular(session / RUNNING_LOCK, limit_bytes=_LIMIT_BYTES))
+        return _parse(read_regular(session / _RUNNING_LOCK, limit_bytes=_LIMIT_BYTES))
     except OSError:
         return {}  # it only says who; that somebody holds the lock is known without it
 
@@ -206,7 +207,7 @@ def holder(session: Path | str) -> dict[str, Any] | None:
     session = Path(session)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(session / RUNNING_LOCK, flags)
+        descriptor = os.open(session / _RUNNING_LOCK, flags)
     except OSError:
         return None
     try:
@@ -230,13 +231,13 @@ def mark_done(session: Path | str, reason: str, *, fs: FileSystem = REAL) -> Non
         StorageError: it is not recorded.
     """
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    publish_json(Path(session) / DONE_LOCK, {"time": now, "reason": one_line(reason)}, mode=0o644, fs=fs)
+    publish_json(Path(session) / _DONE_LOCK, {"time": now, "reason": one_line(reason)}, mode=0o644, fs=fs)
 
 
 def is_done(session: Path | str, *, fs: FileSystem = REAL) -> bool:
     """Return whether the session has reached its goal."""
     try:
-        fs.status(Path(session) / DONE_LOCK)
+        fs.status(Path(session) / _DONE_LOCK)
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
@@ -248,7 +249,7 @@ def clear_done(session: Path | str, *, fs: FileSystem = REAL) -> None:
     Raises:
         StorageError: the session still counts as done, or may after a crash.
     """
-    path = Path(session) / DONE_LOCK
+    path = Path(session) / _DONE_LOCK
     try:
         fs.unlink(path)
         fs.fsync_directory(path.parent)

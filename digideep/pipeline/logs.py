@@ -12,7 +12,7 @@ from digideep.errors import StorageError, one_line
 from digideep.pipeline.fsio import publish_json
 from digideep.pipeline.layout import SessionPaths
 from digideep.types import StateDict
-from digideep.utility.appendfile import open_regular
+from digideep.utility.appendfile import open_plain
 from digideep.utility.jsonl import JsonlWriter
 from digideep.utility.monitoring import Monitor
 from digideep.utility.profiling import get_timer_root, get_timer_tree, load_timer_state, reset_timers, timer_state
@@ -136,7 +136,7 @@ class SessionLogs:
 
 def _sync_file(path: Path) -> int:
     try:
-        descriptor = open_regular(path, os.O_RDONLY)
+        descriptor = open_plain(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
             return os.fstat(descriptor).st_size
@@ -148,7 +148,7 @@ def _sync_file(path: Path) -> int:
 
 def _cut_file(path: Path, length: int) -> None:
     try:
-        descriptor = open_regular(path, os.O_RDWR)
+        descriptor = open_plain(path, os.O_RDWR)
         try:
             os.ftruncate(descriptor, min(length, os.fstat(descriptor).st_size))
             os.fsync(descriptor)

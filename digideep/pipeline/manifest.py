@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, TypeGuard
 
 from digideep.errors import CheckpointError, UsageError, one_line
 from digideep.pipeline.fsio import Written
-from digideep.pipeline.strictjson import loads_json
+from digideep.pipeline.layout import MANIFEST_NAME
 from digideep.utility.codec import CodecError, StateTree
+from digideep.utility.strictjson import loads_json
 
 __all__ = [
     "CLOCKS",
@@ -35,7 +36,6 @@ __all__ = [
 
 FORMAT = "digideep-checkpoint"
 FORMAT_VERSION = 1
-MANIFEST_NAME = "MANIFEST.json"
 STATE_NAME = "state.json"
 CLOCKS = "clocks"
 MANIFEST_LIMIT_BYTES = 16 << 20

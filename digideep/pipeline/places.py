@@ -15,6 +15,7 @@ from digideep.errors import UsageError, one_line
 __all__ = [
     "DEFAULT_ROOT",
     "NAME_PATTERN",
+    "NAME_RULE",
     "check_name",
     "is_default_root",
     "is_volatile",
@@ -27,6 +28,7 @@ __all__ = [
 
 DEFAULT_ROOT = Path("/tmp/digideep_sessions")
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,80}")
+NAME_RULE = "a letter or _ and at most 80 of letters, digits, '_', '.' and '-'"
 
 _VOLATILE = ("/tmp", "/dev/shm", "/run")
 
@@ -55,16 +57,16 @@ def session_root(
     if not os.fspath(named) or "\0" in os.fspath(named):
         raise UsageError(f"{option}: expected a directory, found {one_line(repr(named), limit=200)}; name another one")
     root = Path(os.path.abspath(os.path.expanduser(named)))
-    if root.exists() and not root.is_dir():
-        raise UsageError(f"{option}: expected a directory, found a file at {one_line(root)}; name another one")
-    if create:
-        try:
+    try:
+        if root.exists() and not root.is_dir():
+            raise UsageError(f"{option}: expected a directory, found a file at {one_line(root)}; name another one")
+        if create:
             root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"{option}: expected a directory that can be made, found {error.strerror} at {one_line(root)}; "
-                f"name another one"
-            ) from error
+    except OSError as error:
+        raise UsageError(
+            f"{option}: expected a directory that can be made, found {error.strerror} at {one_line(root, limit=400)}; "
+            f"name another one"
+        ) from error
     return root
 
 
@@ -124,10 +126,7 @@ def check_name(name: str) -> str:
     """
     if not NAME_PATTERN.fullmatch(name):
         found = one_line(repr(name), limit=120)
-        raise UsageError(
-            f"--session-name: expected a letter or underscore and at most 80 letters, digits, '_', '.' and '-', "
-            f"found {found}; choose another name"
-        )
+        raise UsageError(f"--session-name: expected {NAME_RULE}, found {found}; choose such a name")
     return name
 
 

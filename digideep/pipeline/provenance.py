@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from digideep.pipeline.snapshot import Source
+from digideep.utility.device import cpu_model, granted_cores
 
 __all__ = ["Provenance", "collect_provenance", "describe_machine", "installed_versions", "without_secrets"]
 
@@ -64,16 +65,7 @@ def installed_versions(names: Iterable[str] = ()) -> dict[str, str]:
 
 def describe_machine() -> dict[str, Any]:
     """Return host, operating system, type of CPU and the cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"host": socket.gethostname(), "os": platform.platform(), "cpu": _cpu_model(), "cores": cores}
-
-
-def _cpu_model() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    except OSError:
-        return platform.processor() or platform.machine()
+    return {"host": socket.gethostname(), "os": platform.platform(), "cpu": cpu_model(), "cores": granted_cores()}
 
 
 def collect_provenance(sources: Sequence[Source], *, time_limit_s: float = TIME_LIMIT_S) -> Provenance:

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, NoReturn
 from digideep.errors import DigideepError, TrustError, UsageError, one_line
 from digideep.pipeline.fsio import remove_tree, storage_error
 from digideep.pipeline.layout import SessionPaths
+from digideep.pipeline.signals import HANDLED
 from digideep.pipeline.snapshot import (
     Contents,
     Source,
@@ -30,7 +31,6 @@ from digideep.pipeline.snapshot import (
 from digideep.pipeline.trust import Trust, untrusted
 
 __all__ = [
-    "BLOCKED_SIGNALS",
     "CODE_CHANGED",
     "Decision",
     "block_signals",
@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 CODE_CHANGED = "code"
 """What `exactness: none (...)` says where other code goes on than that which began."""
 
-BLOCKED_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GUARD = "DIGIDEEP_CODE_FROM"
 
 
@@ -175,7 +174,7 @@ def relaunch_environment(modules: Path, environ: Mapping[str, str]) -> dict[str,
 
 def block_signals() -> None:
     """Hold back the signals that ask a run for something; an exec keeps them so, until the handlers stand."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
 
 
 def relaunch(
@@ -219,7 +218,7 @@ def relaunch(
     try:
         os.execve(sys.executable, command, relaunch_environment(paths.modules, os.environ))
     except OSError as error:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         raise UsageError(
             f"{one_line(sys.executable)}: expected to start it again, found {error.strerror}; give --code installed"
         ) from error

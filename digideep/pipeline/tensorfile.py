@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from digideep.errors import CheckpointError, UsageError, one_line
-from digideep.pipeline.strictjson import loads_json
 from digideep.utility.codec import DTYPES
+from digideep.utility.strictjson import loads_json
 
 __all__ = ["Readable", "read_safetensors", "write_safetensors"]
 
@@ -43,19 +43,18 @@ class Readable(Protocol):
         ...
 
 
-def write_safetensors(arrays: Mapping[str, np.ndarray], *, metadata: str | None = None) -> Iterator[bytes | memoryview]:
+def write_safetensors(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
     """Yield the content of the file piece by piece: the header, then each array, whose memory is not copied.
 
     The same names, dtypes, shapes and values give the same bytes, in whatever order the mapping has them.
 
     Args:
         arrays: name to C-contiguous array of a dtype that `codec` knows; the name `__metadata__` is taken.
-        metadata: text to be kept in the header under the key `digideep`.
 
     Raises:
         ValueError: an array is not contiguous, has another dtype, or the name that is taken.
     """
-    header: dict[str, Any] = {} if metadata is None else {"__metadata__": {"digideep": metadata}}
+    header: dict[str, Any] = {}
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # widest first aligns all
     end = 0
     for name, array in ordered:

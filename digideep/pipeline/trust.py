@@ -25,7 +25,8 @@ from digideep.pipeline.fsio import publish_json, read_json
 from digideep.pipeline.keys import Key, find_key, make_key
 from digideep.pipeline.layout import SessionPaths, read_meta
 from digideep.pipeline.snapshot import read_contents
-from digideep.utility.imports import BUILT_IN, is_allowed, top_level
+from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, is_allowed, top_level
+from digideep.utility.node import TYPE, nodes
 
 __all__ = [
     "ENVIRONMENT_PACKAGES",
@@ -41,9 +42,6 @@ __all__ = [
     "untrusted",
     "verify_signature",
 ]
-
-ENVIRONMENT_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
-"""Installed packages that register environments; naming one is data, not code."""
 
 _FORMAT = "digideep-signature"
 _VERSION = 1
@@ -73,7 +71,7 @@ def needed_modules(params: Mapping[str, Any]) -> tuple[str, ...]:
     Looked at: `type` of every node, `/env/from_module`, the module of a `module:id` in `/env/model_name`, and
     `/runner/on_epoch`.
     """
-    names = set(_node_types(params))
+    names = {str(found[TYPE]).partition(":")[0] for _, found in nodes(params)}
     environment, runner = (_mapping(params.get(key)) for key in ("env", "runner"))
     references = (environment.get("model_name"), runner.get("on_epoch"))
     names.update(ref.partition(":")[0] for ref in references if isinstance(ref, str) and ":" in ref)
@@ -102,20 +100,10 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _node_types(tree: Any) -> Iterable[str]:
-    pending = [tree]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, Mapping):
-            if isinstance(value.get("type"), str) and ":" in value["type"]:
-                yield value["type"].partition(":")[0]
-            pending += value.values()
-        elif isinstance(value, list | tuple):
-            pending += value
-
-
 def require(trust: Trust, params: Mapping[str, Any], *, session: Path, consent: Iterable[str] = ()) -> None:
     """Check that a session may import every module that its parameters name.
+
+    At level data `/runner/on_epoch` is refused whatever it names: to call a function of one's choice is to run code.
 
     Args:
         trust: what `assess` found.
@@ -128,6 +116,9 @@ def require(trust: Trust, params: Mapping[str, Any], *, session: Path, consent: 
     """
     allowed = (*trust.allowed, *consent)
     missing = [name for name in needed_modules(params) if not is_allowed(name, allowed)]
+    hook = _mapping(params.get("runner")).get("on_epoch")
+    if isinstance(hook, str) and not trust.code and not missing:
+        missing = [name for name in (hook.partition(":")[0],) if not is_allowed(name, consent)]
     if missing:
         raise TrustError(untrusted(session, trust, f"module {', '.join(map(repr, missing))}"))
 
@@ -202,7 +193,7 @@ def verify_signature(paths: SessionPaths, key: Key) -> tuple[tuple[str, ...] | N
         today = _claim(paths, modules=claim["imports"])
     except UsageError as error:
         return None, f"its code cannot be checked ({error})"
-    changed = [name for name in claim if not hmac.compare_digest(str(claim[name]), str(today.get(name)))]
+    changed = [name for name in claim if claim[name] != today.get(name)]  # no secret: plain comparison will do
     if changed:
         return None, f"it has changed since it was signed ({', '.join(changed)})"
     return tuple(claim["imports"]), "it is signed by this user"

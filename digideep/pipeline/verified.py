@@ -12,9 +12,9 @@ import numpy as np
 from digideep.errors import CheckpointError, UsageError, one_line
 from digideep.pipeline.fsio import REAL, FileSystem, HashingReader, Written, open_regular, read_regular
 from digideep.pipeline.manifest import MANIFEST_LIMIT_BYTES, MANIFEST_NAME, STATE_NAME, parse_manifest
-from digideep.pipeline.strictjson import loads_json
 from digideep.pipeline.tensorfile import read_safetensors
 from digideep.utility.codec import MAX_JSON_DEPTH, StateTree, decode
+from digideep.utility.strictjson import loads_json
 
 __all__ = ["STATE_LIMIT_BYTES", "Checkpoint", "find_damage", "read_checkpoint", "read_manifest"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from digideep.errors import StorageError
 
-__all__ = ["AppendFile", "open_append", "open_regular"]
+__all__ = ["AppendFile", "open_append", "open_plain"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 WholeLength = Callable[[int, int], int]
 
 
-def open_regular(path: Path | str, flags: int) -> int:
+def open_plain(path: Path | str, flags: int) -> int:
     """Return a descriptor of the regular file `path`; links, FIFOs and devices raise OSError."""
     descriptor = os.open(path, flags | _SAFE, 0o644)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -34,7 +34,7 @@ def open_regular(path: Path | str, flags: int) -> int:
 
 def open_append(path: Path | str) -> int:
     """Return a descriptor that appends to the regular file `path`, made if missing."""
-    return open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    return open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
 
 class AppendFile:

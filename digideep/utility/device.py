@@ -15,6 +15,7 @@ __all__ = [
     "choose_device",
     "choose_threads",
     "cpu_model",
+    "device_name",
     "granted_cores",
     "prepare_process",
     "require_device",
@@ -66,6 +67,11 @@ def choose_threads(network_class: str) -> int:
     return 1 if network_class == "mlp" else granted_cores()
 
 
+def device_name(device: str) -> str:
+    """Return the one spelling of a device: `cuda` alone is `cuda:0`, so that two starts can be compared."""
+    return "cuda:0" if device == "cuda" else device
+
+
 def choose_device(network_class: str, width: int) -> DeviceChoice:
     """Return the device that `auto` stands for.
 
@@ -80,7 +86,7 @@ def choose_device(network_class: str, width: int) -> DeviceChoice:
     import torch
 
     if torch.cuda.is_available():
-        return DeviceChoice("cuda", f"{network_class} of width {width} and a GPU")
+        return DeviceChoice(device_name("cuda"), f"{network_class} of width {width} and a GPU")
     return DeviceChoice("cpu", "the GPU that the driver shows cannot be used by this torch")
 
 

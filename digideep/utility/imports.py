@@ -19,6 +19,7 @@ from digideep.errors import DigideepError, MissingExtraError, TrustError, UsageE
 
 __all__ = [
     "BUILT_IN",
+    "ENVIRONMENT_PACKAGES",
     "fault_of_user",
     "import_file",
     "import_module",
@@ -33,6 +34,9 @@ __all__ = [
 
 BUILT_IN = ("digideep",)
 """Packages whose modules configuration may name without anybody's consent."""
+
+ENVIRONMENT_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
+"""Installed packages that register environments; naming one is data, not code."""
 
 _EXTRAS = {"ale_py": "atari", "cv2": "atari", "shimmy": "dm", "minigrid": "minigrid", "envpool": "envpool"}
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -104,7 +108,7 @@ def import_file(path: Path, *, where: str) -> ModuleType:
     """
     path = Path(os.path.abspath(path))
     shown = one_line(path)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"{where}: expected a Python file, found none at {shown}; check the path")
     name = path.stem
     if not name.isidentifier() or keyword.iskeyword(name):

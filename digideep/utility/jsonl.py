@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from digideep.errors import ShapeError
-from digideep.utility.appendfile import AppendFile, open_regular
+from digideep.utility.appendfile import AppendFile, open_plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +85,7 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
     object are left out too, with one warning.
     """
     try:
-        descriptor = open_regular(path, os.O_RDONLY)
+        descriptor = open_plain(path, os.O_RDONLY)
     except FileNotFoundError:
         return []
     rows: list[dict[str, Any]] = []

@@ -22,8 +22,9 @@ from typing import Any, TextIO
 from digideep.errors import UsageError, one_line
 from digideep.utility.appendfile import open_append
 from digideep.utility.livelog import LiveLine, SafeStream
+from digideep.utility.values import closest
 
-__all__ = ["LEVELS", "Report", "open_report", "parse_level"]
+__all__ = ["LEVELS", "Report", "level_name", "open_report", "parse_level"]
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -41,19 +42,24 @@ _LINE = 4000  # characters of a message
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def parse_level(text: str | int) -> int:
-    """Return the level of the logging module for debug, info, warn, error, fatal or 0..4. Raises UsageError."""
-    word = str(text).strip().lower()
-    names = list(LEVELS)
-    if word.isascii() and word.isdigit() and int(word) < len(names):
-        word = names[int(word)]
+def level_name(text: str | int) -> str:
+    """Return debug, info, warn, error or fatal for a level given by name or as number 0 to 4. Raises UsageError."""
+    word, names = str(text).strip().lower(), list(LEVELS)
+    if word.isascii() and word.isdigit() and len(word) == 1 and int(word) < len(names):
+        return names[int(word)]
     word = {"warning": "warn", "critical": "fatal"}.get(word, word)
     if word not in LEVELS:
+        near = closest(word, names)
         raise UsageError(
-            f"--log-level: expected {', '.join(names)} or 0 to {len(names) - 1}, "
-            f"found {one_line(text, limit=80)!r}; name one of them"
+            f"--log-level: expected {', '.join(names)} or 0 to {len(names) - 1}, found {one_line(text, limit=60)!r}; "
+            f"{f'did you mean {near!r}?' if near else 'give one of them'}"
         )
-    return LEVELS[word]
+    return word
+
+
+def parse_level(text: str | int) -> int:
+    """Return the level of the logging module that `level_name` stands for. Raises UsageError."""
+    return LEVELS[level_name(text)]
 
 
 class RepeatFilter(logging.Filter):

@@ -108,15 +108,23 @@ def is_node(value: Any) -> bool:
 
 
 def nodes(tree: Mapping[str, Any], *, where: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (path, node) of every node in `tree`, each before the nodes inside it.
+    """Yield (path, node) of every node in `tree`, each before the nodes inside it, those in lists too.
 
     Mappings that belong to the user (`env_kwargs` and others that end in `kwargs`) are not looked into.
     """
     if is_node(tree):
         yield where, tree
     for key, value in tree.items():
-        if isinstance(value, Mapping) and not str(key).endswith(_KWARGS):
-            yield from nodes(value, where=f"{where}/{key}")
+        if not str(key).endswith(_KWARGS):
+            yield from _nodes_in(value, where=f"{where}/{key}")
+
+
+def _nodes_in(value: Any, *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(value, Mapping):
+        yield from nodes(value, where=where)
+    elif isinstance(value, list | tuple):
+        for index, element in enumerate(value):
+            yield from _nodes_in(element, where=f"{where}/{index}")
 
 
 def configuration_class(

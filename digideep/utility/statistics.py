@@ -16,7 +16,7 @@ from digideep.errors import CheckpointError
 from digideep.spec import ArraySpec, EnvSpec
 from digideep.types import Chunk, StateDict
 
-__all__ = ["Moments", "Normalizer", "Scale", "Settings", "Statistics"]
+__all__ = ["ArrayMoments", "Normalizer", "Scale", "Settings", "Statistics"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -55,7 +55,7 @@ class Settings(Protocol):
         ...
 
 
-class Moments(NamedTuple):
+class ArrayMoments(NamedTuple):
     """Number of rows, their mean, and the sum of squared distances from it; an observation's shape each."""
 
     rows: int
@@ -67,7 +67,7 @@ class Moments(NamedTuple):
         """Return the population variance; 0 before the second row."""
         return self.m2 / max(self.rows, 1)
 
-    def merged(self, batch: Array) -> Moments:
+    def merged(self, batch: Array) -> ArrayMoments:
         """Return the moments of these rows and those of `batch` `[R, ...]` together.
 
         Source: Chan, Golub and LeVeque 1979, Stanford report STAN-CS-79-773, section 2.
@@ -79,7 +79,7 @@ class Moments(NamedTuple):
         m2 = np.square(values - mean).sum(axis=0)
         rows = self.rows + len(batch)
         delta = mean - self.mean
-        return Moments(
+        return ArrayMoments(
             rows=rows,
             mean=self.mean + delta * (len(batch) / rows),
             m2=self.m2 + m2 + np.square(delta) * (self.rows * len(batch) / rows),
@@ -207,11 +207,11 @@ def _is_normalised(spec: ArraySpec) -> bool:
     return spec.kind == "box" and spec.dtype != "uint8"
 
 
-def _no_rows(shape: tuple[int, ...]) -> Moments:
-    return Moments(0, np.zeros(shape), np.zeros(shape))
+def _no_rows(shape: tuple[int, ...]) -> ArrayMoments:
+    return ArrayMoments(0, np.zeros(shape), np.zeros(shape))
 
 
-def _factor(moments: Moments, epsilon: float) -> Array:
+def _factor(moments: ArrayMoments, epsilon: float) -> Array:
     # A constant has no scale to divide by: it passes as it is, instead of growing by 1 / sqrt(epsilon).
     variance = moments.variance
     return np.where(variance > 0.0, 1.0 / np.sqrt(variance + epsilon), 1.0)
@@ -222,12 +222,12 @@ def _scaled(raw: Array, scale: Scale) -> Array:
     return np.asarray(scaled.astype(np.float32))
 
 
-def _plain(moments: Moments) -> StateDict:
+def _plain(moments: ArrayMoments) -> StateDict:
     return {"rows": moments.rows, "mean": moments.mean.copy(), "m2": moments.m2.copy()}
 
 
-def _moments(state: Mapping[str, Any]) -> Moments:
-    return Moments(
+def _moments(state: Mapping[str, Any]) -> ArrayMoments:
+    return ArrayMoments(
         rows=int(state["rows"]),
         mean=np.array(state["mean"], dtype=np.float64),
         m2=np.array(state["m2"], dtype=np.float64),

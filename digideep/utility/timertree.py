@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["MAX_CHILDREN", "MAX_DEPTH", "ProfileLog", "ROOT_NAME", "TimerNode", "flat_totals", "graft", "tree_dict"]
+__all__ = ["MAX_CHILDREN", "MAX_DEPTH", "ProfileLog", "ROOT_NAME", "TimerNode", "graft", "tree_dict"]
 
 MAX_DEPTH = 64  # a timed function that calls itself must not grow a tree that cannot be saved
 MAX_CHILDREN = 1000  # nor one whose name changes with every call
@@ -118,12 +118,8 @@ def tree_dict(node: TimerNode) -> dict[str, Any]:
     return result
 
 
-def flat_totals(root: TimerNode) -> dict[str, tuple[int, float]]:
-    """Return (count, total seconds) of every block below `root`, keyed by path: `/cycle/explore/envstep`."""
-    return {path: (count, total_ns / 1e9) for path, (count, total_ns) in _flat(root).items()}
-
-
 def _flat(root: TimerNode) -> dict[str, tuple[int, int]]:
+    """Return (count, nanoseconds) of every block below `root`, keyed by path: `/cycle/explore/envstep`."""
     result: dict[str, tuple[int, int]] = {}
     pending = [(f"/{name}", child) for name, child in root.children.copy().items()]
     while pending:

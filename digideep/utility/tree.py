@@ -7,12 +7,12 @@ A slash inside a key is written `~1`, a tilde `~0`, as in JSON pointers. Lists a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from digideep.errors import UsageError, one_line
 from digideep.utility.values import nearest
 
-__all__ = ["MISSING", "Difference", "diff", "get", "has", "join", "replace", "split", "walk"]
+__all__ = ["MISSING", "get", "has", "join", "replace", "split"]
 
 
 class _Missing:
@@ -23,14 +23,6 @@ class _Missing:
 
 
 MISSING: Any = _Missing()
-
-
-class Difference(NamedTuple):
-    """One leaf in which two trees differ; `MISSING` where one has none."""
-
-    path: str
-    old: Any
-    new: Any
 
 
 def split(path: str, *, where: str) -> tuple[str, ...]:
@@ -84,31 +76,6 @@ def replace(tree: Mapping[str, Any], path: str, value: Any, *, where: str) -> di
         level = level[key]
     level[last] = value
     return result
-
-
-def walk(tree: Mapping[str, Any], *, parent: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (path, value) of every leaf: what is no mapping, and mappings that are empty."""
-    for key, value in tree.items():
-        path = join(parent, key)
-        if isinstance(value, Mapping) and value:
-            yield from walk(value, parent=path)
-        else:
-            yield path, value
-
-
-def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    """Return the leaves in which two trees differ, those of `old` first, in their order."""
-    before, after = dict(walk(old)), dict(walk(new))
-    paths = [*before, *(path for path in after if path not in before)]
-    pairs = (Difference(path, before.get(path, MISSING), after.get(path, MISSING)) for path in paths)
-    return [pair for pair in pairs if not _equal(pair.old, pair.new)]
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """Equality that keeps 1, 1.0 and true apart, since they are different values of a field."""
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(_equal(a, b) for a, b in zip(left, right, strict=True))
-    return type(left) is type(right) and bool(left == right)
 
 
 def _find(tree: Any, keys: tuple[str, ...]) -> Any:

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from digideep.agent.base import Agent
 from digideep.agent.ppo.batches import minibatches
 from digideep.agent.ppo.config import PPOConfig
 from digideep.environment.config import StatisticsConfig
 from digideep.errors import CheckpointError, ConfigError, NonFiniteError, ShapeError, TrustError
 from digideep.model.config import MLPConfig
 from digideep.types import Counters
+from digideep.utility.differences import first_difference
 from digideep.utility.node import node
 from digideep.utility.statistics import Normalizer, Statistics
 
@@ -317,3 +319,19 @@ def test_weights_depend_on_the_seed_and_not_on_the_global_generator(make_spec: A
 
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, third)
+
+
+def test_a_policy_alone_can_be_handed_to_another_agent(make_spec: Any, make_agent: Any, make_chunk: Any) -> None:
+    spec = make_spec()
+    teacher, pupil = make_agent(spec, seed=1), make_agent(spec, seed=2)
+    before = pupil.state_dict()
+
+    pupil.load_policy_state(teacher.policy_state())
+
+    after = pupil.state_dict()
+    assert first_difference(after["policy"], teacher.state_dict()["policy"]) == ""
+    assert first_difference({**before, "policy": None}, {**after, "policy": None}) == ""
+
+
+def test_every_agent_has_to_say_what_its_policy_is() -> None:
+    assert {"policy_state", "load_policy_state"} <= Agent.__abstractmethods__

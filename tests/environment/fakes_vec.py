@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.explorer import Explorer, Mode
+from digideep.errors import CheckpointError, NotReproducibleError
 from digideep.spec import ArraySpec
 from digideep.types import ActorOutput
 from digideep.utility.node import configure, node
@@ -49,11 +50,19 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
         self.progress: list[dict[str, Any]] = []
         if fault == "init":
             raise ValueError("no such file: world.xml")
+        if fault == "leave init":
+            sys.exit(0)
 
     def get_state(self) -> dict[str, Any]:
         return {"episode": self.episode, "step": self.step_number, "total": self.total}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
+        if self.fault == "elsewhere":
+            raise NotReproducibleError("expected to stand where it stood, found it elsewhere")
+        if self.fault == "stranger":
+            raise CheckpointError("expected the record of an episode, found none")
+        if self.fault == "leave set_state":
+            sys.exit(0)
         self.episode, self.step_number, self.total = state["episode"], state["step"], state["total"]
 
     def set_progress(self, progress: dict[str, Any]) -> None:
@@ -67,6 +76,8 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
         self.step_number = 0
         if self.fault == "reset" and self.episode >= self.fault_at:
             raise ValueError("the world is\nnot there")
+        if self.fault == "leave reset" and self.episode >= self.fault_at:
+            sys.exit(0)
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
@@ -107,6 +118,8 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
             if self.mark:
                 Path(self.mark).touch()
             time.sleep(60)
+        elif self.fault == "leave step":
+            sys.exit(0)
         elif self.fault == "exit":
             os._exit(3)
         elif self.fault == "kill":
@@ -115,9 +128,14 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
             process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
             Path(self.mark).write_text(str(process.pid))
         elif self.fault == "print":
-            print("x" * 50, flush=True)
+            print("x" * 50)
+        elif self.fault == "print and die":
+            print("torque \u2192 \u221e")
+            os._exit(3)
 
     def close(self) -> None:
+        if self.fault == "leave close":
+            sys.exit(0)
         if self.fault == "close":
             Path(self.mark).mkdir(exist_ok=True)
             (Path(self.mark) / f"{os.getpid()}-{id(self)}").touch()

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes_vec import Counter, Follower, explorer
+from fakes_vec import ALLOWED, Counter, Follower, explorer
 
+from digideep.environment import history
+from digideep.environment.config import EnvConfig
+from digideep.environment.crash import read_crash, replay_crash, write_crash
 from digideep.errors import EnvironmentFailure, NonFiniteError, UsageError
 from digideep.types import ActorOutput, Episode
 from digideep.utility.seeding import derive
@@ -151,3 +154,50 @@ def test_an_evaluation_that_is_stopped_returns_what_has_ended() -> None:
 def test_an_evaluation_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="expected at least 1 episode, found 0"):
         played(n=0)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_failure_carries_what_leads_to_it_as_in_training(num_workers: int, tmp_path: Path) -> None:
+    # Three environments play the same lengths: the first fails in the second step of the second episode it plays.
+    kwargs: dict[str, Any] = {"lengths": [3], "fault": "step", "fault_at": 5}
+
+    with pytest.raises(EnvironmentFailure) as raised:
+        played(Follower(), name="Script-v0", n=9, num_workers=num_workers, kwargs=kwargs)
+
+    crash = raised.value.crash  # type: ignore[attr-defined]
+    assert (crash["phase"], crash["mode"], crash["env_index"], crash["step"]) == ("step", "test", 0, 2)
+    assert (crash["seed"], crash["rng"]) == (derive(1, "test", 3), None)
+    np.testing.assert_array_equal(crash["actions"][""], [1, 0])
+    config = EnvConfig(model_name="Script-v0", from_module="fakes_vec", env_kwargs={**kwargs, "fault_at": 2})
+    write_crash(tmp_path, config, error=raised.value, **crash)
+    with pytest.raises(KeyError, match="torque"):
+        replay_crash(read_crash(tmp_path), allowed=ALLOWED)
+
+
+def test_a_failing_reset_of_an_evaluation_has_no_actions() -> None:
+    with pytest.raises(EnvironmentFailure) as raised:
+        played(Follower(), name="Script-v0", kwargs={"fault": "reset", "fault_at": 1})
+
+    crash = raised.value.crash  # type: ignore[attr-defined]
+    assert (crash["phase"], crash["step"], crash["actions"][""].shape) == ("reset", 0, (0,))
+
+
+def test_workers_of_an_evaluation_tell_their_time() -> None:
+    made = explorer(mode="test", num_workers=2)
+    made.set_actors({"agent": Follower()})
+    made.evaluate(4)
+    timings, again = made.timings(), made.timings()
+    made.close()
+
+    assert sorted(timings) == ["worker0", "worker1"]
+    assert all(node.children["step"].count > 0 for node in timings.values())
+    assert all(node.children["step"].count == 0 for node in again.values())
+
+
+def test_actions_of_an_endless_episode_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_LIMIT_BYTES", 3 * 8 * 10)  # ten actions of three environments
+
+    with pytest.raises(EnvironmentFailure) as raised:
+        played(Follower(), name="Script-v0", kwargs={"lengths": [50], "fault": "step", "fault_at": 11})
+
+    assert not hasattr(raised.value, "crash")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from digideep.environment.monitor_files import MonitorFiles
-from digideep.errors import StorageError
 from digideep.types import Episode
 
 
@@ -127,23 +130,91 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path, caplog: p
     monitor.write(episode(), worker=0)
     monitor.write(episode(), worker=0)
 
+    monitor.flush()
+
     assert target.read_text() == "precious\n"
-    assert sum("no more rows are written" in message for message in caplog.messages) == 1
-
-
-def test_a_full_disk_never_stops_training_but_a_save_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "0.monitor.csv").touch()
-    monitor = files(tmp_path)
-    monitor.write(episode(), worker=0)
-    monitor._files[0]._file.close()
-    monitor._files[0]._file = open("/dev/full", "a", encoding="utf-8", newline="")
-
-    monitor.write(episode(), worker=0)
-
-    with pytest.raises(StorageError, match="expected to become durable"):
-        monitor.sync()
+    assert sum("rows are kept and tried again" in message for message in caplog.messages) == 1
+    (tmp_path / "train" / "0.monitor.csv").unlink()
     monitor.close()
+    assert len((tmp_path / "train" / "0.monitor.csv").read_text().splitlines()) == 4
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, *, room: int) -> None:
+    """Let files take `room` bytes more, as a full disk does it: one short write, then ENOSPC."""
+    left = [room]
+    write = os.write
+
+    def limited(descriptor: int, data: Any) -> int:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return write(descriptor, data)
+        if left[0] <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(descriptor, memoryview(data)[: left[0]])
+        left[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "write", limited)
+
+
+def test_rows_that_a_full_disk_refused_are_there_once_it_has_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "train" / "0.monitor.csv"
+    monitor = files(tmp_path)
+    monitor.write(episode(env=0), worker=0)
+    length = monitor.sync()["monitor/train/0.monitor.csv"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        full_disk(patch, room=5)
+        for env in (1, 2):
+            monitor.write(episode(env=env), worker=0)
+            monitor.flush()
+        assert monitor.sync() == {"monitor/train/0.monitor.csv": length}
+        assert path.stat().st_size == length  # nothing of a row that was cut in two
+    monitor.write(episode(env=3), worker=0)
+    monitor.close()
+
+    assert [row.split(",")[3] for row in path.read_text().splitlines()[2:]] == ["0", "1", "2", "3"]
+    assert len([message for message in caplog.messages if "cannot be written" in message]) == 1
+
+
+def test_a_header_that_a_full_disk_refused_comes_before_the_rows(tmp_path: Path) -> None:
+    monitor = files(tmp_path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        full_disk(patch, room=5)
+        monitor.write(episode(env=0), worker=0)
+        monitor.flush()
+        monitor.write(episode(env=1), worker=0)
+        monitor.flush()
+    monitor.close()
+
+    lines = (tmp_path / "train" / "0.monitor.csv").read_text().splitlines()
+    assert lines[1] == "r,l,t,env,is_success"
+    assert [line.split(",")[3] for line in lines[2:]] == ["0", "1"]
+
+
+def test_a_row_that_a_kill_cut_in_two_is_removed(tmp_path: Path) -> None:
+    first = files(tmp_path)
+    first.write(episode(env=0), worker=0)
+    first.close()
+    path = tmp_path / "train" / "0.monitor.csv"
+    path.write_bytes(path.read_bytes() + b"0.3,3,0.1")
+
+    second = files(tmp_path)
+    second.write(episode(env=1), worker=0)
+    second.close()
+
+    assert [row.split(",")[3] for row in path.read_text().splitlines()[2:]] == ["0", "1"]
+
+
+def test_rows_that_could_never_be_written_are_told_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "train").write_text("a file where the directory should be")
+    monitor = files(tmp_path)
+
+    monitor.write(episode(), worker=0)
+    monitor.close()
+
     assert any("its last rows are lost" in message for message in caplog.messages)
 
 

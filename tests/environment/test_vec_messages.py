@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -94,3 +95,44 @@ def test_a_descriptor_comes_with_its_message(ends: tuple[Channel, socket.socket]
         receiver.take_descriptor()
     os.close(received)
     os.close(reading)
+
+
+LARGE = np.zeros(4 * 2**20, np.uint8)  # more than lies in the buffers of a connection
+
+
+def test_an_end_that_does_not_read_is_waited_for_no_longer_than_said(ends: tuple[Channel, socket.socket]) -> None:
+    sender, _ = ends
+
+    with pytest.raises(TimeoutError):
+        sender.send(REQUEST, 1, LARGE, timeout_s=0.1)
+
+
+def test_two_ends_that_send_at_once_do_not_wait_for_each_other(ends: tuple[Channel, socket.socket]) -> None:
+    one, other = ends[0], Channel(ends[1])
+    failures: list[BaseException] = []
+
+    def answer() -> None:
+        try:
+            other.send(REPLY, 1, LARGE, timeout_s=10.0)
+        except BaseException as error:
+            failures.append(error)
+            raise
+        assert other.receive(timeout_s=10.0) is not None
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    one.send(REQUEST, 2, LARGE, timeout_s=10.0)
+    message = one.receive(timeout_s=10.0)
+    thread.join()
+
+    assert failures == []
+    assert message is not None
+    assert (message.kind, message.number, message.content.size) == (REPLY, 1, LARGE.size)
+
+
+def test_sending_to_an_end_that_has_gone_is_no_wait(ends: tuple[Channel, socket.socket]) -> None:
+    sender, other = ends
+    other.close()
+
+    with pytest.raises(ConnectionError):
+        sender.send(REQUEST, 1, LARGE, timeout_s=10.0)

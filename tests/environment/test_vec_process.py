@@ -133,6 +133,15 @@ def test_a_hang_ends_at_the_time_limit_with_the_stack_of_the_worker(make: Factor
     assert "_go_wrong" in raised.value.traceback_text  # type: ignore[attr-defined]
 
 
+def test_a_worker_that_does_not_read_is_a_hang(make: Factory) -> None:
+    vec = make(timeout_s=1.0)
+    states = [{**state, "environment": np.zeros(4 * 2**20, np.uint8)} for state in vec.states()]
+    os.kill(pids(vec)[1], signal.SIGSTOP)
+
+    with pytest.raises(WorkerError, match=r"worker 1, .*expected an answer within 1 s \(step_timeout_s\), found none"):
+        vec.load_states(states)
+
+
 def test_signals_for_the_group_and_for_a_worker_leave_it_running(make: Factory) -> None:
     vec = make()
     for pid in pids(vec):

@@ -17,13 +17,13 @@ SPEC = EnvSpec(
     id="Made-v0",
     observations={
         "camera": ArraySpec("box", (2, 2), "uint8", (0.0,), (255.0,)),
-        "joints": ArraySpec("box", (3,), "float64"),
+        "joints": ArraySpec("box", (3,), "float32"),
     },
     actions={"": ArraySpec("discrete", (), "int64", n=(4,))},
 )
 
 
-def test_arrays_are_time_major_and_float64_becomes_float32() -> None:
+def test_arrays_are_time_major_and_of_the_dtype_that_the_spec_has() -> None:
     slab = Slab(SPEC, num_envs=3, n_steps=5)
 
     assert slab.observations["camera"].shape == (6, 3, 2, 2)

@@ -14,7 +14,7 @@ from digideep.model.packed import PackedMLP
 from digideep.spec import ArraySpec
 
 SPECS = {
-    "position": ArraySpec("box", (2, 2), "float64", low=(-1.0,), high=(1.0,)),
+    "position": ArraySpec("box", (2, 2), "float32", low=(-1.0,), high=(1.0,)),
     "pixels": ArraySpec("box", (2,), "uint8", low=(0.0,), high=(255.0,)),
     "gear": ArraySpec("discrete", (), "int64", n=(3,)),
     "dials": ArraySpec("multi_discrete", (2,), "int64", n=(2, 3)),

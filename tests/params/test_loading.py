@@ -14,7 +14,6 @@ from digideep.params import cartpole_ppo
 from digideep.params.loading import LoadedParams, load_params
 from digideep.pipeline.cli import from_keywords, parse
 from digideep.pipeline.options import SessionOptions
-from digideep.utility.tree import diff
 from digideep.utility.yaml12 import dumps_yaml
 
 PRESET = "digideep.params.cartpole_ppo"
@@ -87,11 +86,7 @@ def test_later_sources_overrule_earlier_ones() -> None:
 
     assert [loaded.cpanel[key] for key in ("lr", "seed", "gamma", "gae_lambda")] == [1e-4, 3, 0.5, 0.8]
     assert [loaded.params["runner"][key] for key in ("grace_s", "save_int", "keep_last")] == [2.0, 3, 4]
-    assert [tuple(difference) for difference in diff(loaded.base, loaded.params)] == [
-        ("/runner/save_int", 5, 3),
-        ("/runner/keep_last", 3, 4),
-        ("/runner/grace_s", 20.0, 2.0),
-    ]
+    assert loaded.params == {**loaded.base, "runner": loaded.params["runner"]}
     assert {entry["path"]: (entry["old"], entry["new"], entry["epoch"], entry["time"]) for entry in loaded.entries} == {
         "/runner/save_int": (5, 3, 0, "now"),
         "/runner/keep_last": (3, 4, 0, "now"),
@@ -109,7 +104,7 @@ def test_later_sources_overrule_earlier_ones() -> None:
         (["--set", "clip_parm=1"], "--set: unknown key 'clip_parm'; did you mean 'clip_param'?"),
         (["--set", "lr=fast"], "--set: lr: expected number, found string 'fast'"),
         (["--set", "num_envs=1.5"], "--set: num_envs: expected integer, found number 1.5"),
-        (["--set", "num_envs=0"], "--set: num_envs: expected a finite number at least 1, found 0"),
+        (["--set", "num_envs=0"], "--set: num_envs: expected a finite number at least 1 and at most 65536, found 0"),
         (["--set", "exact=yes"], "--set: exact: expected boolean, found string 'yes'"),
         (["--set", "on_env_error=rest"], "--set: on_env_error: expected one of 'stop', 'reset', found string 'rest'"),
         (["--cpanel", '{"seed": null}'], "--cpanel: seed: expected integer, found null"),
@@ -124,8 +119,12 @@ def test_later_sources_overrule_earlier_ones() -> None:
             ["--set", "total_frames=0"],
             "number_epochs, total_frames: expected exactly one of them above 0, found 0",
         ),
-        (["--set", "test_win_size=0"], "test_win_size: expected at least 1, found 0"),
-        (["--set", "n_steps=0"], "n_steps: expected at least 1, found 0"),
+        (["--set", "test_win_size=0"], "--set: test_win_size: expected a finite number at least 1, found 0"),
+        (["--set", "n_steps=0"], "--set: n_steps: expected a finite number at least 1, found 0"),
+        (["--cpanel", '{"n_steps": 0}'], "--cpanel: n_steps: expected a finite number at least 1, found 0"),
+        (["--set", "/runner=1"], "--set: /runner: expected a node with the key 'type', found integer 1"),
+        (["--repeal", '{"/runner": 1}'], "--repeal: /runner: expected a node with the key 'type', found integer 1"),
+        (["--save-modules", "json", "user_none"], "--save-modules: expected an importable module, found none called"),
         (["--set", "/runner/n_epoch=3"], "--set: unknown path '/runner/n_epoch'; did you mean '/runner/n_epochs'?"),
         (["--set", "/=3"], "--set: expected a path such as '/runner/n_epochs', found '/'"),
         (
@@ -135,6 +134,9 @@ def test_later_sources_overrule_earlier_ones() -> None:
         (["--set", "from_module=a-b"], "/env/from_module: expected a dotted module name, found 'a-b'"),
         (["--set", "model_name=user_none:X-v0"], "/env/model_name: expected a module that can be imported, found no"),
         (["--set", "on_epoch=user_none"], "/runner/on_epoch: expected 'module:Name', found 'user_none'"),
+        (["--set", "on_epoch=os:nope"], "/runner/on_epoch: expected a name in module 'os', found 'nope'"),
+        (["--set", "on_epoch=os:name"], "/runner/on_epoch: expected a function, found 'os:name', a str; name one"),
+        (["--set", "/runner/on_epoch=os:nope"], "/runner/on_epoch: expected a name in module 'os', found 'nope'"),
         (["--set", "on_epoch=user_none:f"], "params: expected a module that can be imported, found no 'user_none'"),
     ],
 )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import pytest
@@ -11,17 +13,29 @@ from digideep.params.overrides import (
     apply_repeal,
     field_at,
     merge_strict,
+    origins_of,
     read_value,
     repeal_changes,
-    replay_repeal,
     validate,
 )
 from digideep.pipeline.config import SerialEngineConfig
 from digideep.pipeline.options import SessionOptions
-from digideep.utility.node import node
-from digideep.utility.tree import diff, get, replace, walk
+from digideep.utility.differences import first_difference
+from digideep.utility.node import Config, node, setting
+from digideep.utility.tree import get, join, replace
 
 TREE = cartpole_ppo.gen_params(cartpole_ppo.cpanel)
+AGENT = TREE["agents"]["agent"]
+MODEL = AGENT["model"]
+
+
+def leaves(tree: Mapping[str, Any], *, parent: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        path = join(parent, key)
+        if isinstance(value, Mapping):
+            yield from leaves(value, parent=path)
+        else:
+            yield path, value
 
 
 def repealed(changes: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +113,7 @@ def test_a_knob_has_the_type_and_range_of_its_field_not_of_its_default() -> None
 def test_a_leaf_is_changed_and_the_entry_says_from_what() -> None:
     tree, entries = apply_repeal(TREE, {"/agents/agent/lr": 1}, epoch=7, time="2026-11-29T16:11:05Z")
 
-    assert [tuple(difference) for difference in diff(TREE, tree)] == [("/agents/agent/lr", 0.001, 1.0)]
+    assert first_difference(TREE, tree) == "/agents/agent/lr: 0.001, 1.0"
     assert entries == [
         {"path": "/agents/agent/lr", "old": 0.001, "new": 1.0, "epoch": 7, "time": "2026-11-29T16:11:05Z"}
     ]
@@ -118,19 +132,8 @@ def test_a_goal_can_be_exchanged_for_the_other_in_one_command() -> None:
     tree = repealed({"/runner/n_epochs": 4, "/runner/total_frames": 0})
 
     assert (tree["runner"]["n_epochs"], tree["runner"]["total_frames"]) == (4, 0)
-    with pytest.raises(ConfigError, match=r"exactly one of number_epochs and total_frames above 0, found 4 and 500000"):
+    with pytest.raises(ConfigError, match="found 4 and 500000; set the one that is not your goal to 0"):
         repealed({"/runner/n_epochs": 4})
-
-
-def test_recorded_changes_are_applied_again_in_order_and_checked_at_the_end() -> None:
-    first = apply_repeal(TREE, {"/runner/n_epochs": 4, "/runner/total_frames": 0}, epoch=0, time="t")
-    second = apply_repeal(first.tree, {"/runner/n_epochs": 9}, epoch=4, time="t")
-
-    assert replay_repeal(TREE, [*first.entries, *second.entries]) == second.tree
-    with pytest.raises(UsageError, match=r"^repeal.json: expected entries with path, old and new, found \{'x': 1\}"):
-        replay_repeal(TREE, [{"x": 1}])
-    with pytest.raises(UsageError, match=r"^repeal.json: unknown path '/runner/x'"):
-        replay_repeal(TREE, [{"path": "/runner/x", "new": 1}])
 
 
 def test_mappings_of_the_user_and_what_was_chosen_take_new_keys() -> None:
@@ -197,7 +200,7 @@ def test_a_change_cannot_name_code_that_nobody_vouched_for(change: dict[str, Any
 
 def test_configuration_cannot_name_code_anywhere() -> None:
     """Every text in the tree is replaced by the name of a module that must not be imported."""
-    for path, value in walk(TREE):
+    for path, value in leaves(TREE):
         if isinstance(value, str):
             changed = replace(TREE, path, "antigravity:Canary", where="x")
             try:
@@ -250,6 +253,28 @@ def test_changes_of_a_file_come_before_those_of_the_command_line() -> None:
         ({"agnets": {}}, "params: unknown key 'agnets'; did you mean 'agents'?"),
         ({"explorer": {"train": TREE["explorer"]["train"]}}, "params: unknown path '/explorer/test'"),
         ({"env": TREE["runner"]}, "/env/type: expected a EnvConfig, found digideep.pipeline.config:RunnerConfig"),
+        (
+            {"engine": TREE["memory"]["train"]},
+            "/engine/type: expected a EngineConfig, found digideep.memory.config:Roll",
+        ),
+        ({"memory": {"train": MODEL}}, "/memory/train/type: expected a MemoryConfig, found digideep.model.config:MLP"),
+        ({"agents": {"agent": MODEL}}, "/agents/agent/type: expected a AgentConfig, found digideep.model.config:MLP"),
+        (
+            {"agents": {"agent": {**AGENT, "model": TREE["memory"]["train"]}}},
+            "/agents/agent/model/type: expected the configuration of a network, found digideep.memory.config:Roll",
+        ),
+        (
+            {"agents": {"agent": {**AGENT, "model": {"hidden_sizes": [8]}}}},
+            "/agents/agent/model: expected a node with the key 'type', found {'hidden_sizes': [8]}",
+        ),
+        (
+            {"explorer": {**TREE["explorer"], "train": {**TREE["explorer"]["train"], "statistics": MODEL}}},
+            "/explorer/train/statistics/type: expected a StatisticsConfig, found digideep.model.config:MLP",
+        ),
+        (
+            {"explorer": {**TREE["explorer"], "train": {**TREE["explorer"]["train"], "statistics": {}}}},
+            "/explorer/train/statistics: expected a node with the key 'type', found {}",
+        ),
         ({"agents": {"agent": {"lr": 1}}}, "/agents/agent: expected a node with the key 'type', found {'lr': 1}"),
     ],
 )
@@ -265,3 +290,48 @@ def test_a_tree_may_leave_out_what_has_a_default() -> None:
 
     assert validate(short) == TREE
     assert get(validate(short), "/engine/num_threads", where="x") == "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnNetConfig(Config):
+    """A user's network, which knows of no base but `Config`."""
+
+    width: int = setting(8, "units")
+
+
+def test_a_network_of_the_user_needs_no_other_base_than_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "__spec__", None)
+    monkeypatch.setitem(sys.modules, "own_nets", sys.modules[__name__])
+    model = {"type": "own_nets:OwnNetConfig", "width": 4}
+
+    tree = validate({**TREE, "agents": {"agent": {**AGENT, "model": model}}}, allowed=("digideep", "own_nets"))
+
+    assert tree["agents"]["agent"]["model"] == model
+
+
+@pytest.mark.parametrize(
+    ("goal", "advice"),
+    [
+        ({"n_epochs": 3, "total_frames": 5}, "found 3 and 5; set the one that is not your goal to 0"),
+        ({"n_epochs": 0, "total_frames": 0}, "found 0 and 0; set one of them"),
+    ],
+)
+def test_two_goals_or_none_are_told_in_the_words_of_the_user(goal: dict[str, int], advice: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate({**TREE, "runner": {**TREE["runner"], **goal}})
+
+    assert str(caught.value) == (
+        "/runner/n_epochs: expected exactly one of number_epochs (/runner/n_epochs) and total_frames "
+        f"(/runner/total_frames) above 0, {advice}"
+    )
+
+
+@pytest.mark.parametrize("change", ["/runner", "/agents/agent/lr", "/runner/n_epoch", "/explorer"])
+def test_a_change_by_path_is_told_with_the_option_that_brought_it(change: str) -> None:
+    def told(options: SessionOptions) -> str:
+        with pytest.raises(UsageError) as caught:
+            apply_repeal(TREE, repeal_changes(options, TREE), epoch=0, time="t", origins=origins_of(options))
+        return str(caught.value)
+
+    assert told(SessionOptions(assignments=((change, "[1]"),))).startswith("--set: ")
+    assert told(SessionOptions(repeal={change: [1]})).startswith("--repeal: ")

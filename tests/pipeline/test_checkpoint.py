@@ -200,6 +200,15 @@ def test_run_ids_that_are_no_file_names_are_refused(tmp_path: Path, run_id: str)
         CheckpointStore(tmp_path, session_id=SESSION, run_id=run_id)
 
 
+def test_a_number_that_no_path_can_name_is_none_of_ours(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    save(store, 4)
+    (store.directory / f"checkpoint-{10**19}").mkdir()
+
+    assert store.numbers() == [4]
+    assert store.load().manifest["number"] == 4
+
+
 def test_numbers_are_those_of_directories_and_ascend(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     for name in ("checkpoint-10", "checkpoint-9", "checkpoint-0", "checkpoint-01", "checkpoint-1x", "checkpoint--1"):

@@ -174,6 +174,13 @@ def test_options_that_clash_are_named(argv: list[str], message: str) -> None:
         ([*NEW, "--dry-run=1"], "--dry-run: expected no value, found one"),
         ([*NEW, "--set", "lr"], "--set: expected KEY=VALUE, found 'lr'; write it like seed=3"),
         ([*NEW, "--set", "=3"], "--set: expected KEY=VALUE, found '=3'"),
+        ([*NEW, *NEW], "--params: expected it once, found it twice; keep one of the two"),
+        ([*OLD, "--resume", *OLD], "--load-checkpoint: expected it once, found it twice; keep one of the two"),
+        (
+            [*NEW, "--cpanel", '{"seed": 5}', "--cpanel", '{"lr": 0.1}'],
+            "--cpanel: expected it once, found it twice; keep one of the two",
+        ),
+        ([*NEW, "--repeal", "{}", "--repeal={}"], "--repeal: expected it once, found it twice; keep one of the two"),
         ([*NEW, "--cpanel", "{"], "--cpanel: expected JSON, found"),
         ([*NEW, "--cpanel", "[1]"], "--cpanel: expected a JSON object, found '[1]'"),
         ([*NEW, "--cpanel", '{"lr": NaN}'], "--cpanel: expected a finite number, found NaN"),

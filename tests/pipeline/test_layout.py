@@ -35,7 +35,6 @@ def test_paths_are_those_of_the_contract() -> None:
 
     assert str(paths.varlog) == "/runs/session_1/varlog.jsonl"
     assert str(paths.checkpoint(1200)) == "/runs/session_1/checkpoints/checkpoint-1200"
-    assert str(paths.monitor_mode("train")) == "/runs/session_1/monitor/train"
     assert paths.name == "session_1"
 
 
@@ -74,6 +73,34 @@ def test_a_link_where_the_default_place_should_be_is_not_followed(
     (tmp_path / "digideep_sessions").symlink_to(tmp_path / "elsewhere")
 
     assert session_root(environ={}).name.startswith("digideep_sessions-")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "file/below", "loop/below", "closed/below", "closed/below/deeper"])
+def test_a_place_that_cannot_be_is_one_line_with_the_option(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "closed").mkdir(mode=0o500 if os.geteuid() else 0o700)
+    if not os.geteuid() and name.startswith("closed"):
+        name = "file/below"
+
+    with pytest.raises(UsageError, match=r"^--session-path: expected a directory that can be made, found [A-Z]"):
+        session_root(tmp_path / name)
+    with pytest.raises(UsageError, match=r"^DIGIDEEP_SESSIONS: expected a directory that can be made, found [A-Z]"):
+        session_root(environ={"DIGIDEEP_SESSIONS": str(tmp_path / name)})
+
+
+@pytest.mark.parametrize("option", ["--load-checkpoint", "init_from"])
+@pytest.mark.parametrize("name", ["x" * 300, "nothing", "loop", "checkpoints/checkpoint-3"])
+def test_a_checkpoint_that_cannot_be_is_told_with_the_option_that_named_it(
+    tmp_path: Path, name: str, option: str
+) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+
+    with pytest.raises(UsageError, match=r"expected a session") as caught:
+        resolve_checkpoint(tmp_path / name, option=option)
+
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith((f"{option}: ", str(tmp_path)))
 
 
 def test_nothing_is_made_where_nothing_should_be_left(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from digideep.pipeline import provenance
 from digideep.pipeline.provenance import collect_provenance, describe_machine, installed_versions, without_secrets
 from digideep.pipeline.snapshot import Source
+from digideep.utility.device import cpu_model
 
 
 def _git(directory: Path, *arguments: str) -> str:
@@ -138,3 +139,12 @@ def test_versions_and_machine_hold_nothing_of_the_environment_variables(monkeypa
     assert "do-not-keep-me" not in told
     assert {"python", "numpy", "torch", "gymnasium", "digideep"} <= installed_versions().keys()
     assert describe_machine().keys() == {"host", "os", "cpu", "cores"}
+
+
+def test_the_machine_is_described_as_the_choice_of_device_and_threads_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
+
+    machine = describe_machine()
+
+    assert (machine["cpu"], machine["cores"]) == (cpu_model(), 1)
+    assert machine["cpu"]

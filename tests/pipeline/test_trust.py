@@ -217,6 +217,34 @@ def test_everything_that_names_code_is_found() -> None:
     assert needed_modules(params) == ("a.b", "c.d", "e.f", "g", "h", "i")
 
 
+def test_the_users_own_keyword_arguments_name_no_code() -> None:
+    kwargs = {"type": "a:b", "inner": {"type": "c:D"}, "list": [{"type": "e:F"}]}
+
+    assert needed_modules({"env": {"env_kwargs": kwargs, "play_env_kwargs": kwargs}}) == ()
+
+
+@pytest.mark.parametrize("hook", ["digideep.pipeline.meta:now_text", "minigrid:register", "evil:hook"])
+def test_a_function_to_call_needs_a_trusted_session_whatever_module_it_lies_in(new_session: Maker, hook: str) -> None:
+    paths = new_session()
+    params = {"runner": {"on_epoch": hook}}
+    module = hook.partition(":")[0]
+
+    with pytest.raises(TrustError, match=f"module '{module}'"):
+        require(assess(paths), params, session=paths.root)
+    require(assess(paths), params, session=paths.root, consent=[module])
+    require(assess(paths, trust_session=True, params=params), params, session=paths.root)
+
+
+def test_a_package_whose_name_is_not_ascii_can_be_signed_for(new_session: Maker) -> None:
+    paths = new_session()
+    sign(paths, modules=["réseau"])
+    assert assess(paths).allowed == (*consented(()), "réseau")
+
+    paths.saam.write_text("# changed\n")
+
+    assert assess(paths).reason == "it has changed since it was signed (saam.py)"
+
+
 def test_environment_packages_and_gymnasiums_registry_are_data() -> None:
     for env in ({"model_name": "ale_py:ALE/Pong-v5"}, {"model_name": "CartPole-v1"}, {"from_module": "minigrid"}):
         assert needed_modules({"env": env}) == ()

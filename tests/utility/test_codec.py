@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from digideep.errors import CheckpointError
-from digideep.pipeline.strictjson import loads_json
 from digideep.utility.codec import MAX_JSON_DEPTH, CodecError, decode, encode
+from digideep.utility.strictjson import loads_json
 
 
 class Point(NamedTuple):

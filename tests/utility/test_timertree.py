@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from digideep.utility.timertree import ProfileLog, TimerNode, flat_totals
+from digideep.utility.timertree import ProfileLog, TimerNode
 
 
 def _tree(envstep_ns: int, *, count: int) -> TimerNode:
@@ -13,20 +13,12 @@ def _tree(envstep_ns: int, *, count: int) -> TimerNode:
     return root
 
 
-def test_totals_are_keyed_by_path() -> None:
-    assert flat_totals(_tree(1_500_000_000, count=2)) == {
-        "/cycle": (2, 3.0),
-        "/cycle/explore": (0, 0.0),
-        "/cycle/explore/envstep": (20, 1.5),
-    }
-
-
 def test_names_with_slashes_share_a_path_by_adding_up() -> None:
     root = TimerNode()
     root.get_child("a/b").add(1_000_000_000, 1)
     root.get_child("a").get_child("b").add(2_000_000_000, 3)
 
-    assert flat_totals(root)["/a/b"] == (4, 3.0)
+    assert ProfileLog().row(root)["/a/b"] == {"count": 4, "total": 3.0}
 
 
 def test_a_row_holds_what_is_new_since_the_last() -> None:

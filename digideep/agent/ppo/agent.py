@@ -68,7 +68,6 @@ class PPOAgent(Agent):
         seed: of the run; weights, actions and shuffles have streams of their own, derived from it and the name.
         monitor: takes `update/<name>/...` once per update.
         allowed: packages that the network's class may come from.
-        exact: accepted for every agent; both paths of this one resume to the same bits.
     """
 
     parts = ("policy",)
@@ -85,7 +84,6 @@ class PPOAgent(Agent):
         seed: int,
         monitor: Callable[[str, float], None],
         allowed: Sequence[str] = BUILT_IN,
-        exact: bool = True,
     ) -> None:
         self.config = config
         self.name = name
@@ -253,7 +251,7 @@ class PPOAgent(Agent):
         """Return what another run can start from: the policy without optimiser and generators."""
         return {"policy": named_arrays(self.policy)}
 
-    def load_policy_state(self, state: Mapping[str, Any]) -> None:
+    def load_policy_state(self, state: StateDict) -> None:
         """Take over the policy of `policy_state` or `state_dict`, and nothing else.
 
         Raises:

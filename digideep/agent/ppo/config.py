@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from digideep.agent.config import AgentConfig
 from digideep.errors import ConfigError
-from digideep.utility.node import Config, setting
+from digideep.utility.node import setting
 
 __all__ = ["PPOConfig"]
 
 
 @dataclass(frozen=True)
-class PPOConfig(Config):
+class PPOConfig(AgentConfig):
     """Proximal policy optimisation with a clipped surrogate."""
 
     builds: ClassVar[str] = "digideep.agent.ppo.agent:PPOAgent"

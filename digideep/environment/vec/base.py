@@ -85,8 +85,8 @@ class VecEnv(ABC):
         """Return the state of each environment and of its running episode, in order, as plain data."""
 
     @abstractmethod
-    def load_states(self, states: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Take over what `states` returned; the environments in the answer have no state and must be reset."""
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+        """Take over what `states` returned; the environments in the answer could not and must be reset: with why."""
 
     @abstractmethod
     def origin(self, env: int) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from digideep.environment.config import EnvConfig
+from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.vec.base import VecEnv
 from digideep.environment.vec.process import ProcessVecEnv
 from digideep.environment.vec.serial import SerialVecEnv
@@ -18,7 +18,7 @@ from digideep.spec import ArraySpec
 from digideep.utility.device import granted_cores
 from digideep.utility.imports import BUILT_IN
 
-__all__ = ["choose_workers", "make_vec_env", "measure"]
+__all__ = ["choose_workers", "make_vec_env", "measure", "resolve_workers"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,21 @@ def make_vec_env(
     return ProcessVecEnv(
         config, num_envs=num_envs, num_workers=num_workers, allowed=allowed, step_timeout_s=step_timeout_s
     )
+
+
+def resolve_workers(
+    config: ExplorerConfig, env: EnvConfig, *, allowed: Sequence[str], is_measured: bool
+) -> tuple[int, dict[str, int]]:
+    """Return the number of workers, and by field what was measured because the configuration says "auto".
+
+    Where nothing is to be measured, "auto" is this process.
+    """
+    if config.num_workers != "auto":
+        return min(config.num_workers, config.num_envs), {}
+    if not is_measured:
+        return 0, {}
+    chosen = choose_workers(env, num_envs=config.num_envs, allowed=allowed, step_timeout_s=config.step_timeout_s)
+    return chosen, {"num_workers": chosen}
 
 
 def choose_workers(

@@ -72,15 +72,41 @@ class Channel:
         """Return the descriptor, for `select`."""
         return self._socket.fileno()
 
-    def send(self, kind: int, number: int, content: Any = None, *, descriptor: int | None = None) -> None:
-        """Send one frame, and a file descriptor with it.
+    def send(
+        self,
+        kind: int,
+        number: int,
+        content: Any = None,
+        *,
+        descriptor: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Send one frame, and a file descriptor with it; what arrives meanwhile is kept, so that both ends may send.
 
         Raises:
             BrokenPipeError, ConnectionError: nobody is at the other end.
+            TimeoutError: the other end has not read all of it in time; nothing more can be sent.
         """
-        frame = b"".join(pack(kind, number, content))
-        sent = 0 if descriptor is None else socket.send_fds(self._socket, [frame], [descriptor])
-        self._socket.sendall(frame[sent:])
+        frame = memoryview(b"".join(pack(kind, number, content)))
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        descriptors = [] if descriptor is None else [descriptor]
+        while frame:
+            try:
+                sent = socket.send_fds(self._socket, [frame], descriptors, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                self._wait_for_room(deadline)
+            else:
+                frame, descriptors = frame[sent:], []
+
+    def _wait_for_room(self, deadline: float | None) -> None:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLOUT | select.POLLIN)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        events = dict(poll.poll(left))
+        if not events:
+            raise TimeoutError
+        if events[self.fileno()] & select.POLLIN and not self._read():
+            raise BrokenPipeError
 
     def take_descriptor(self) -> int:
         """Return the descriptor that came with a frame received before; the caller closes it.
@@ -106,14 +132,18 @@ class Channel:
                 return message
             if not self._wait(deadline):
                 return None
-            try:
-                received, descriptors, _, _ = socket.recv_fds(self._socket, _RECEIVE_BYTES, 1)
-                self._descriptors += descriptors
-            except ConnectionError:
-                received = b""
-            if not received:
+            if not self._read():
                 raise EOFError
-            self._buffer += received
+
+    def _read(self) -> bool:
+        """Take what has arrived; False where nobody is at the other end."""
+        try:
+            received, descriptors, _, _ = socket.recv_fds(self._socket, _RECEIVE_BYTES, 1)
+        except ConnectionError:
+            return False
+        self._descriptors += descriptors
+        self._buffer += received
+        return bool(received)
 
     def _wait(self, deadline: float | None) -> bool:
         if deadline is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from digideep import errors
 from digideep.environment.config import EnvConfig
+from digideep.environment.make import unknown_to_workers
 from digideep.environment.vec.base import FinishedEpisode, Place, VecEnv, share, traced
 from digideep.environment.vec.child import Child, Output
 from digideep.environment.vec.messages import FAILURE, REPLY, REQUEST, Message
@@ -34,8 +35,8 @@ from digideep.environment.vec.signals import (
     words,
 )
 from digideep.environment.vec.slab import Slab, slab_bytes
-from digideep.errors import EnvironmentFailure, WorkerError
-from digideep.spec import ArraySpec, EnvSpec
+from digideep.errors import EnvironmentFailure, UsageError, WorkerError
+from digideep.spec import spec_from_plain
 from digideep.types import Progress
 from digideep.utility.imports import BUILT_IN
 
@@ -76,7 +77,7 @@ class ProcessVecEnv(VecEnv):
         self._grace_s = _CLOSE_S
         try:
             for index, envs in enumerate(share(num_envs, num_workers)):
-                self._children.append(Child(index, envs))
+                self._children.append(self._start(index, envs))
             self._output = Output(self._children)
             self._make(allowed)
         except BaseException:
@@ -93,13 +94,26 @@ class ProcessVecEnv(VecEnv):
         """Why a state cannot be saved, or an empty text."""
         return self._obstacle
 
+    def _start(self, index: int, envs: range) -> Child:
+        named = (self._config.from_module, self._config.model_name.rpartition(":")[0])
+        try:
+            return Child(index, envs, modules=[name for name in named if name])
+        except OSError as error:
+            raise UsageError(
+                f"num_workers: expected {self.num_workers} processes, found that number {index} cannot be started "
+                f"({errors.one_line(error)}); lower num_workers, or raise the limits of the machine (ulimit -n, -u)"
+            ) from error
+
     def _make(self, allowed: Sequence[str]) -> None:
         common = {"config": dataclasses.asdict(self._config), "allowed": list(allowed)}
         arguments = [
             [{**common, "worker": child.index, "envs": [child.envs.start, child.envs.stop]}] for child in self._children
         ]
-        replies = self._ask("make", arguments, timeout_s=max(_START_S, self._timeout_s))
-        self.spec = _spec(replies[0]["spec"])
+        try:
+            replies = self._ask("make", arguments, timeout_s=max(_START_S, self._timeout_s))
+        except UsageError as error:
+            raise unknown_to_workers(self._config, error) or error from None
+        self.spec = spec_from_plain(replies[0]["spec"])
         self._obstacle: str = replies[0]["obstacle"]
 
     def attach(self, n_steps: int) -> Slab:
@@ -132,7 +146,7 @@ class ProcessVecEnv(VecEnv):
         fence()
         for child, view in zip(self._children, self._words, strict=True):
             if view[WORKER_SLEEPS]:
-                child.wake(number)
+                self._wake(child, number)
         for view in self._words:
             if not spin(view, ANSWERED, number, for_ns=PARENT_SPIN_NS):
                 self._sleep_until(number)
@@ -141,6 +155,12 @@ class ProcessVecEnv(VecEnv):
         for child, view in zip(self._children, self._words, strict=True):
             if view[FAILED] == number:
                 self._raise(child, self._failure(child, number))
+
+    def _wake(self, child: Child, number: int) -> None:
+        try:
+            child.wake(number, timeout_s=self._timeout_s)
+        except TimeoutError:
+            self._hangs(child, self._timeout_s)
 
     def _sleep_until(self, number: int) -> None:
         """Wait for the step `number` without using the processor."""
@@ -188,10 +208,10 @@ class ProcessVecEnv(VecEnv):
         self._obstacle = next((answer["obstacle"] for answer in answers if answer["obstacle"]), "")
         return [state for answer in answers for state in answer["states"]]
 
-    def load_states(self, states: Sequence[Mapping[str, Any]]) -> list[int]:
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         """Take over what `states` returned."""
         shares = [[[dict(states[env]) for env in child.envs]] for child in self._children]
-        return [env for answer in self._ask("load_states", shares) for env in answer]
+        return {env: reason for answer in self._ask("load_states", shares) for env, reason in answer}
 
     def origin(self, env: int) -> dict[str, Any] | None:
         """Return what the running episode began with."""
@@ -222,7 +242,7 @@ class ProcessVecEnv(VecEnv):
         self.slab = None
         for child in children:
             try:
-                child.channel.send(REQUEST, self._number + 1, ["close", []])
+                child.channel.send(REQUEST, self._number + 1, ["close", []], timeout_s=self._grace_s)
             except OSError:
                 continue  # it is gone, and is cleared away below
         deadline = time.monotonic() + self._grace_s
@@ -231,11 +251,15 @@ class ProcessVecEnv(VecEnv):
         if self._output is not None:
             self._output.close()
             self._output = None
+        else:
+            for child in children:
+                child.output.close()
 
     def _ask(self, command: str, arguments: Sequence[list[Any]], *, timeout_s: float | None = None) -> list[Any]:
         """Return the answer of every worker to `command`."""
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
         number = self._send_all(command, arguments)
-        return self._replies(number, self._timeout_s if timeout_s is None else timeout_s)
+        return self._replies(number, limit_s)
 
     def _send_all(self, command: str, arguments: Sequence[list[Any]], *, descriptor: int | None = None) -> int:
         if not self._children:
@@ -253,9 +277,13 @@ class ProcessVecEnv(VecEnv):
         self._number += 1
         for child, values in zip(children, arguments, strict=True):
             try:
-                child.channel.send(REQUEST, self._number, [command, values], descriptor=descriptor)
+                child.channel.send(
+                    REQUEST, self._number, [command, values], descriptor=descriptor, timeout_s=self._timeout_s
+                )
             except ConnectionError:
                 self._died(child)
+            except TimeoutError:
+                self._hangs(child, self._timeout_s)
         return self._number
 
     def _replies(self, number: int, timeout_s: float) -> list[Any]:
@@ -307,9 +335,12 @@ class ProcessVecEnv(VecEnv):
 
     def _died(self, child: Child) -> NoReturn:
         self._grace_s = _CLOSE_BROKEN_S
+        ending = child.ending()
+        text = self._output.tail(child.index, wait_s=1.0) if self._output is not None else ""
+        # Before there is a slab nothing of the user's has run but imports: the last line says what failed.
+        said = f"; it said last: {text.splitlines()[-1]}" if text and self.slab is None else ""
         raise traced(
-            WorkerError(f"{self._where(child)}: expected a running worker, found that it {child.ending()}"),
-            self._output.tail(child.index) if self._output is not None else "",
+            WorkerError(f"{self._where(child)}: expected a running worker, found that it {ending}{said}"), text
         )
 
     def _hangs(self, child: Child, timeout_s: float) -> NoReturn:
@@ -352,12 +383,3 @@ def _anonymous_memory(size: int) -> int:
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, size)
     return descriptor
-
-
-def _spec(plain: Mapping[str, Any]) -> EnvSpec:
-    return EnvSpec(
-        id=plain["id"],
-        observations={slot: ArraySpec(*fields) for slot, fields in plain["observations"].items()},
-        actions={slot: ArraySpec(*fields) for slot, fields in plain["actions"].items()},
-        max_episode_steps=plain["max_episode_steps"],
-    )

@@ -66,7 +66,7 @@ class SerialVecEnv(VecEnv):
         """Return the state of each environment."""
         return self._stepper.states()
 
-    def load_states(self, states: Sequence[Mapping[str, Any]]) -> list[int]:
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         """Take over what `states` returned."""
         return self._stepper.load_states(states)
 

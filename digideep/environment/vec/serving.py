@@ -30,7 +30,7 @@ from digideep.environment.vec.signals import (
 )
 from digideep.environment.vec.slab import Slab
 from digideep.environment.vec.stepper import Stepper
-from digideep.spec import EnvSpec
+from digideep.spec import spec_to_plain
 from digideep.types import Progress
 
 __all__ = ["serve"]
@@ -66,7 +66,7 @@ class _Serving:
             "reset": lambda row: self._stepping.reset(row),
             "collect": self._collect,
             "states": self._states,
-            "load_states": lambda states: self._stepping.load_states(states),
+            "load_states": lambda states: list(self._stepping.load_states(states).items()),
             "origin": lambda env: self._stepping.origin(env),
             "set_progress": lambda fields: self._stepping.set_progress(Progress(*fields)),
             "timings": self._timings,
@@ -113,7 +113,7 @@ class _Serving:
         fence()
         try:
             stepper.step(view[ROW])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._send_failure(self._answered, error)
             view[FAILED] = self._answered
         self._step_ns += perf_counter_ns() - start
@@ -131,10 +131,10 @@ class _Serving:
             self._channel.send(REPLY, message.number, result)
         except (EOFError, ConnectionError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._send_failure(message.number, error)
 
-    def _send_failure(self, number: int, error: Exception) -> None:
+    def _send_failure(self, number: int, error: BaseException) -> None:
         text = getattr(error, "traceback_text", None) or traceback.format_exc()
         place = getattr(error, "place", None)
         content = {
@@ -153,7 +153,7 @@ class _Serving:
         self._stepper = Stepper(
             EnvConfig(**fields), envs=range(first, stop), worker=self._worker, allowed=arguments["allowed"]
         )
-        return {"spec": _plain_spec(self._stepper.spec), "obstacle": self._stepper.obstacle}
+        return {"spec": spec_to_plain(self._stepper.spec), "obstacle": self._stepper.obstacle}
 
     def _attach(self, arguments: Mapping[str, int]) -> None:
         """Map the memory whose descriptor came with this message."""
@@ -195,12 +195,3 @@ class _Serving:
 
 def _timer(total_ns: int, count: int, **children: Any) -> dict[str, Any]:
     return {"count": count, "total_ns": total_ns, "is_parallel": False, "children": children}
-
-
-def _plain_spec(spec: EnvSpec) -> dict[str, Any]:
-    return {
-        "id": spec.id,
-        "observations": {slot: tuple(array) for slot, array in spec.observations.items()},
-        "actions": {slot: tuple(array) for slot, array in spec.actions.items()},
-        "max_episode_steps": spec.max_episode_steps,
-    }

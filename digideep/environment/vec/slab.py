@@ -7,14 +7,15 @@ steps them says where each of them stands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from digideep.spec import ArraySpec, EnvSpec
+from digideep.spec import EnvSpec
 
-__all__ = ["RESET", "RUN", "SIGNALS", "SKIP", "Slab", "slab_bytes", "slab_dtype"]
+__all__ = ["RESET", "RUN", "SIGNALS", "SKIP", "Slab", "slab_bytes"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -30,11 +31,6 @@ class _Field(NamedTuple):
     name: str
     shape: tuple[int, ...]
     dtype: str
-
-
-def slab_dtype(spec: ArraySpec) -> str:
-    """Return the dtype in which an array of an environment lies in the slab: its own, but float32 for float64."""
-    return "float32" if spec.dtype == "float64" else spec.dtype
 
 
 def slab_bytes(spec: EnvSpec, *, num_envs: int, n_steps: int, num_workers: int = 0) -> int:
@@ -95,7 +91,7 @@ def _fields(spec: EnvSpec, *, num_envs: int, n_steps: int, num_workers: int) -> 
     rows = (n_steps + 1, num_envs)
     slots = {f"/observations/{slot}": array for slot, array in spec.observations.items()}
     slots |= {f"/actions/{slot}": array for slot, array in spec.actions.items()}
-    arrays = [_Field(name, (*rows, *array.shape), slab_dtype(array)) for name, array in slots.items()]
+    arrays = [_Field(name, (*rows, *array.shape), array.dtype) for name, array in slots.items()]
     scalars = [_Field(name, rows, "float32") for name in ("/rewards", "/terminations", "/masks")]
     flags = [_Field(name, (num_envs,), "uint8") for name in ("modes", "over")]
     counts = [_Field(name, (num_envs,), "int64") for name in ("next_seeds", "seeds", "numbers", "born")]
@@ -104,7 +100,7 @@ def _fields(spec: EnvSpec, *, num_envs: int, n_steps: int, num_workers: int) -> 
 
 
 def _padded(field: _Field) -> int:
-    size = int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize
+    size = math.prod(field.shape) * np.dtype(field.dtype).itemsize
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -112,7 +108,7 @@ def _place(fields: list[_Field], memory: Array) -> dict[str, Array]:
     arrays = {}
     offset = 0
     for field in fields:
-        size = int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize
+        size = math.prod(field.shape) * np.dtype(field.dtype).itemsize
         arrays[field.name] = memory[offset : offset + size].view(field.dtype).reshape(field.shape)
         offset += _padded(field)
     return arrays

@@ -16,11 +16,17 @@ import numpy as np
 from digideep.environment import state as environment_state
 from digideep.environment.config import EnvConfig
 from digideep.environment.make import make_env
-from digideep.environment.spaces import ActionReader, ObservationWriter, env_spec
+from digideep.environment.spaces import (
+    SINGLE_ACTION,
+    SINGLE_OBSERVATION,
+    ActionReader,
+    ObservationWriter,
+    env_spec,
+)
 from digideep.environment.vec.base import FinishedEpisode, Place, traced
 from digideep.environment.vec.outcome import check_info, describe, episode_metrics, flag, number
 from digideep.environment.vec.slab import RESET, SKIP, Slab
-from digideep.errors import DigideepError, EnvironmentFailure, one_line
+from digideep.errors import CheckpointError, DigideepError, EnvironmentFailure, NotReproducibleError, one_line
 from digideep.types import Progress
 from digideep.utility.imports import BUILT_IN
 
@@ -28,16 +34,13 @@ __all__ = ["Stepper"]
 
 logger = logging.getLogger(__name__)
 
-SINGLE_OBSERVATION = "observation"
-SINGLE_ACTION = ""
-
 
 class Stepper:
     """Environments `first` to `first + count` of a vector environment.
 
     Attributes:
         spec: of one environment.
-        obstacle: why a state cannot be saved, or "".
+        obstacle: why a state cannot be saved, or "": of this kind of environment, or as it was at the last save.
         tick: steps made.
         reset_ns, resets: time and number of the resets inside steps.
         position: its only item is the environment that is being stepped, counted from `first`: what a death is told by.
@@ -63,7 +66,7 @@ class Stepper:
         except BaseException:
             self.close()
             raise
-        self.obstacle = environment_state.obstacle(self._envs[0])
+        self._lasting = self.obstacle = environment_state.obstacle(self._envs[0])
         self.position: list[int] | memoryview = [0]
         self.tick = 0
         self.reset_ns = 0
@@ -107,7 +110,7 @@ class Stepper:
             for i, mode in enumerate(self._modes.tolist()):
                 if mode == RESET:
                     self._reset(i, row)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._fail(i, error)
 
     def step(self, t: int) -> None:
@@ -149,7 +152,7 @@ class Stepper:
                 returns[i] += reward
                 if terminated is not False or truncated is not False or type(info) is not dict:
                     self._end(i, t, terminated=terminated, truncated=truncated, info=info)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._fail(i, error)
 
     def _batch(self, t: int) -> list[Any]:
@@ -225,11 +228,10 @@ class Stepper:
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of each environment and of its running episode."""
-        captured = [None if self.obstacle else environment_state.capture(env) for env in self._envs]
-        if not self.obstacle and any(state is None for state in captured):
-            # What an environment holds changes: one that could be saved when it was new may have grown something else.
-            changed = [env for env, state in zip(self._envs, captured, strict=True) if state is None]
-            self.obstacle = environment_state.obstacle(changed[0])
+        captured = [None if self._lasting else environment_state.capture(env) for env in self._envs]
+        # What an environment holds changes: one that has no state now may have had one before, and in its next episode.
+        changed = [env for env, state in zip(self._envs, captured, strict=True) if state is None]
+        self.obstacle = self._lasting or (environment_state.obstacle(changed[0]) if changed else "")
         return [
             {
                 "environment": captured[i],
@@ -243,24 +245,16 @@ class Stepper:
             for i in range(len(self._envs))
         ]
 
-    def load_states(self, states: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Take over the states of this share; return the environments that have none, counted from 0 for all."""
-        without = []
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+        """Take over the states of this share; return why not, by environment, counted from 0 for all."""
+        without: dict[int, str] = {}
         for i, (env, saved) in enumerate(zip(self._envs, states, strict=True)):
             self._numbers[i] = saved["number"]
             self._seeds[i] = saved["seed"]
-            if saved["environment"] is None or self.obstacle:
-                without.append(self._range.start + i)
-                continue
-            reason = environment_state.mismatch(env, saved["environment"])
+            reason = self._restore(i, env, saved["environment"])
             if reason:
-                logger.warning("resume starts a new episode: %s", reason)
-                without.append(self._range.start + i)
+                without[self._range.start + i] = reason
                 continue
-            try:
-                environment_state.restore(env, saved["environment"])
-            except Exception as error:
-                self._fail(i, error)
             self._begin(
                 i,
                 returned=saved["return"],
@@ -269,6 +263,23 @@ class Stepper:
                 was_seeded=saved["was_seeded"],
             )
         return without
+
+    def _restore(self, i: int, env: Any, state: Mapping[str, Any] | None) -> str:
+        """Put an environment where its state was saved; return why that is not possible, or an empty text."""
+        if self._lasting:
+            return self._lasting
+        if state is None:
+            return f"{self._config.model_name} had no state when the checkpoint was saved"
+        reason = environment_state.mismatch(env, state)
+        if reason:
+            return reason
+        try:
+            environment_state.restore(env, state)
+        except (CheckpointError, NotReproducibleError) as error:
+            return one_line(error, limit=500)
+        except (Exception, SystemExit) as error:
+            self._fail(i, error)
+        return ""
 
     def origin(self, env: int) -> dict[str, Any] | None:
         """Return what the running episode of an environment began with; None where nobody knows any more."""
@@ -280,7 +291,7 @@ class Stepper:
             if listener is not None:
                 try:
                     listener(progress._asdict())
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     self._fail(i, error)
 
     def render(self, env: int) -> Any:
@@ -293,12 +304,12 @@ class Stepper:
         for env in envs:
             try:
                 env.close()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 logger.warning(
                     "%s: close() raised %s: %s", self._config.model_name, type(error).__name__, one_line(error)
                 )
 
-    def _fail(self, i: int, error: Exception) -> NoReturn:
+    def _fail(self, i: int, error: BaseException) -> NoReturn:
         if isinstance(error, DigideepError) and not isinstance(error, EnvironmentFailure):
             raise error  # not the environment's doing
         where = describe(

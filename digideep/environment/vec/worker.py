@@ -9,6 +9,7 @@ never imported here, and nothing heavy before the signals are dealt with.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import select
@@ -17,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from types import FrameType
 
 __all__ = ["STACK_SIGNAL", "main"]
@@ -28,6 +30,9 @@ _GRACE_S = 2.0  # for environments to close after the parent has gone
 def main(argv: list[str]) -> None:
     """Serve the parent until it says so or is gone; this process and its children do not outlive the call."""
     _ignore_signals()
+    for stream in (sys.stdout, sys.stderr):
+        # Line by line, so that a death takes no line along; and no character makes an environment's print raise.
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
     connection, watch, parent = (int(text) for text in argv)
     for descriptor in (connection, watch):
         os.set_inheritable(descriptor, False)  # or a child of an environment would keep the connection open
@@ -38,10 +43,19 @@ def main(argv: list[str]) -> None:
         from digideep.environment.vec.serving import serve
 
         serve(socket.socket(fileno=connection))
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        _end_group()
+    except BaseException:
+        # Told before the end, which would keep Python from telling it. The parent ends what is left of the group.
+        traceback.print_exc()
+        _flush()
+        os._exit(1)
+    _flush()
+    _end_group()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # the parent no longer reads, or an environment has closed it
+            stream.flush()
 
 
 def _ignore_signals() -> None:

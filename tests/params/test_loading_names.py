@@ -1,0 +1,63 @@
+"""What parameters name beside knobs: files, functions, modules to copy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from digideep.errors import TrustError, UsageError
+from digideep.params.loading import LoadedParams, load_params
+from digideep.pipeline.cli import parse
+from digideep.pipeline.options import SessionOptions
+
+PRESET = "digideep.params.cartpole_ppo"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current directory, and no trace of the modules in it afterwards."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("user_hook", None)
+
+
+def load(name: str, *argv: str) -> LoadedParams:
+    options = parse(["--params", name, *argv])
+    assert isinstance(options, SessionOptions)
+    return load_params(options)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + ".py", "x" * 300 + ".yaml", "/dev/null/x.py", "long.yaml"])
+def test_a_name_that_no_file_can_have_is_one_line(name: str) -> None:
+    Path("long.yaml").write_text(f"params: {'x' * 300}\n")
+
+    with pytest.raises((UsageError, TrustError)) as caught:
+        load(name)
+
+    assert "\n" not in str(caught.value)
+    assert ": expected " in str(caught.value)
+
+
+def test_the_function_of_each_epoch_is_looked_at_with_the_module_that_names_it() -> None:
+    Path("user_hook.py").write_text("print('loaded')\n\ndef hook(runner):\n    print(runner)\n")
+
+    loaded = load(PRESET, "--set", "on_epoch=user_hook:hook")
+
+    assert loaded.params["runner"]["on_epoch"] == "user_hook:hook"
+    assert loaded.modules == () and [path.name for path in loaded.files] == ["user_hook.py"]
+    with pytest.raises(UsageError, match=r"^/runner/on_epoch: expected a name in module 'user_hook', found 'hok'"):
+        load(PRESET, "--set", "on_epoch=user_hook:hok")
+
+
+def test_builtin_modules_have_nothing_to_copy_and_are_no_error() -> None:
+    assert load(PRESET, "--save-modules", "sys", "json.tool", "numpy").modules == ()
+
+
+def test_keyword_arguments_of_the_environment_may_look_like_a_node() -> None:
+    loaded = load(PRESET, "--set", 'env_kwargs={"type": "a:b"}')
+
+    assert loaded.params["env"]["env_kwargs"] == {"type": "a:b"}
+    assert loaded.allowed == load(PRESET).allowed
