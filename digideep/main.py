@@ -93,6 +93,8 @@ def _print(text: str) -> int:
 
 
 def _complain(line: str) -> None:
+    if sys.stderr is None:  # closed: `print` would take standard output instead
+        return
     try:
         print(line, file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from digideep.environment.config import EnvConfig
 from digideep.environment.crash import write_crash
-from digideep.errors import DigideepError
+from digideep.errors import DigideepError, EnvironmentFailure, StorageError, one_line
 from digideep.pipeline.layout import SessionPaths
 from digideep.utility.node import configure
 
-__all__ = ["keep_crash"]
+__all__ = ["keep_crash", "recorded_failure"]
 
 logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def recorded_failure(
+    *, finish: Callable[[int, str], None], keep: Callable[[DigideepError], None], report: Path
+) -> Iterator[None]:
+    """Record how a run fails, and let the error go on.
+
+    Args:
+        finish: writes exit code and reason into the session.
+        keep: writes what an error of an environment carries.
+        report: the log that has the traceback.
+
+    Raises:
+        DigideepError: the error itself, or for a fault of ours one that says where the traceback is.
+        EnvironmentFailure: code of the user wanted to end the program.
+    """
+    try:
+        yield
+    except DigideepError as error:
+        logger.error("ends: %s", error, exc_info=True, extra={"report_only": True})
+        keep(error)
+        _finish_quietly(finish, error.exit_code, str(error))
+        raise
+    except (SystemExit, KeyboardInterrupt) as error:
+        # Signals never end a run this way: an environment or a module of the user wanted to end the program.
+        found = f"{type(error).__name__}; an environment or another module of the user wanted to end the program"
+        _finish_quietly(finish, EnvironmentFailure.exit_code, found)
+        raise EnvironmentFailure(f"run: expected code that returns or raises an error, found {found}") from error
+    except Exception as error:
+        found = f"{type(error).__name__}: {one_line(error, limit=300)}"
+        logger.error("ends: %s", found, exc_info=True, extra={"report_only": True})
+        _finish_quietly(finish, DigideepError.exit_code, found)
+        raise DigideepError(
+            f"run: expected no fault of digideep itself, found {found}; the traceback is in {report}"
+        ) from error
+
+
+def _finish_quietly(finish: Callable[[int, str], None], exit_code: int, reason: str) -> None:
+    """Write how the run ended; a disk that refuses even that must not hide the error that ended it."""
+    try:
+        finish(exit_code, reason)
+    except StorageError as error:
+        logger.error("how the run ended could not be written: %s", error)
 
 
 def keep_crash(error: DigideepError, *, paths: SessionPaths, params: Mapping[str, Any], allowed: Sequence[str]) -> None:

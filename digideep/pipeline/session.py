@@ -14,7 +14,8 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,7 @@ from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore, NoCheckpoi
 from digideep.pipeline.destination import find_destination
 from digideep.pipeline.exactness import EXACT, device_name, differences, lessened, thread_counts, versions
 from digideep.pipeline.experiment import Experiment
-from digideep.pipeline.failure import keep_crash
+from digideep.pipeline.failure import keep_crash, recorded_failure
 from digideep.pipeline.fsio import sweep_temporaries
 from digideep.pipeline.layout import (
     SessionPaths,
@@ -184,9 +185,14 @@ class Session:
 
     def _refuse_if_done(self) -> None:
         assert self.experiment is not None
-        raised = bool(self.experiment.changes) or self._number is not None or self.options.checkpoint_named
+        named = self._number if self._number is not None else self.options.checkpoint
+        raised = bool(self.experiment.changes) or named not in ("last", self._newest())
         if is_done(self.paths.root) and not raised:
             raise self._done_error()
+
+    def _newest(self) -> int:
+        """Return the number of the newest checkpoint, -1 without one; nothing is verified."""
+        return max(CheckpointStore(self.paths.checkpoints, session_id="", run_id="look").numbers(), default=-1)
 
     def _done_error(self) -> SessionDoneError:
         return SessionDoneError(
@@ -194,36 +200,14 @@ class Session:
             f"raise its goal (--set /runner/n_epochs=N or /runner/total_frames=N) or play it (--play)"
         )
 
-    @contextlib.contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Record an error of the run in summary and report.log on its way out."""
-        try:
-            yield
-        except SessionDoneError as error:
-            if self._run is not None:
-                meta.end_run(self.paths, self._run, exit_code=error.exit_code, reason="done already")
-            raise
-        except DigideepError as error:
-            logger.error("ends: %s", error, exc_info=True, extra={"report_only": True})
-            if self._run is not None:
-                assert self.experiment is not None
-                keep_crash(error, paths=self.paths, params=self.experiment.params, allowed=self.allowed)
-            self._finish_quietly(error.exit_code, str(error))
-            raise
-        except Exception as error:
-            found = f"{type(error).__name__}: {one_line(error, limit=300)}"
-            logger.error("ends: %s", found, exc_info=True, extra={"report_only": True})
-            self._finish_quietly(1, found)
-            raise DigideepError(
-                f"run: expected no fault of digideep itself, found {found}; the traceback is in {self._report_path}"
-            ) from error
+    def reporting(self) -> AbstractContextManager[None]:
+        """Return a context that records an error of the run in summary and report.log on its way out."""
+        return recorded_failure(finish=self.finish, keep=self._keep_crash, report=self._report_path)
 
-    def _finish_quietly(self, exit_code: int, reason: str) -> None:
-        """Write how the run ended; a disk that refuses even that must not hide the error that ended it."""
-        try:
-            self.finish(exit_code, reason)
-        except StorageError as error:
-            logger.error("how the run ended could not be written: %s", error)
+    def _keep_crash(self, error: DigideepError) -> None:
+        if self._run is not None:
+            assert self.experiment is not None
+            keep_crash(error, paths=self.paths, params=self.experiment.params, allowed=self.allowed)
 
     def _read_checkpoint(self) -> None:
         options = self.options
@@ -339,6 +323,9 @@ class Session:
     def finish(self, exit_code: int, reason: str) -> None:
         """Write how this start ended: summary, timers, and the run's entry in meta.json."""
         if self._run is None:
+            return
+        if exit_code == SessionDoneError.exit_code:  # it stays what it was
+            meta.end_run(self.paths, self._run, exit_code=exit_code, reason=reason)
             return
         stopped = exit_code == EXIT_PREEMPTED or exit_code > 128
         done = exit_code == 0 and is_done(self.paths.root)

@@ -36,6 +36,9 @@ BUILT_IN = ("digideep",)
 """Packages whose modules configuration may name without anybody's consent."""
 
 ENVIRONMENT_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
+"""Installed packages of environments, which configuration may name without anybody's consent as well."""
+
+ENVIRONMENT_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
 """Installed packages that register environments; naming one is data, not code."""
 
 _EXTRAS = {"ale_py": "atari", "cv2": "atari", "shimmy": "dm", "minigrid": "minigrid", "envpool": "envpool"}
