@@ -44,8 +44,8 @@ def autoresume(options: SessionOptions, requests: StopRequest) -> Ended:
         CheckpointError: every checkpoint is damaged.
     """
     loaded = load_params(options)
+    _refuse_volatile(session_root(options.session_path, create=False))
     root = session_root(options.session_path)
-    _refuse_volatile(root)
     trust.check_requeue(root, modules=trust.needed_modules(loaded.params), trust_session=options.trust_session)
     name = autoresume_name(loaded)
     if options.session_name is not None:

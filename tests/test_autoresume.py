@@ -84,15 +84,15 @@ def test_another_control_panel_is_refused_with_both_values(command: Run, argv: l
 
 
 def test_a_raised_goal_reopens_and_the_same_change_is_not_applied_again(command: Run, argv: list[str]) -> None:
-    named = [*argv, *SETS, "--session-name", "named"]
+    named = [*argv, "--set", "test_win_size=1", "--session-name", "named"]
     command(*named)
 
-    raised = command(*named, "--repeal", '{"/runner/n_epochs": 4}')
-    again = command(*named, "--repeal", '{"/runner/n_epochs": 4}')
+    raised = command(*named, "--repeal", '{"/runner/n_epochs": 5}')
+    again = command(*named, "--repeal", '{"/runner/n_epochs": 5}')
 
-    assert (raised.out[1], again.out[1]) == ("autoresume: resumed checkpoint-6", "autoresume: done")
+    assert (raised.out[1], again.out[1]) == ("autoresume: resumed checkpoint-8", "autoresume: done")
     assert [e["path"] for e in read(raised.session / "repeal.json")] == ["/engine/chosen", "/runner/n_epochs"]
-    assert rows(raised.session / "varlog.jsonl")[-1]["meta"]["epoch"] == 4
+    assert rows(raised.session / "varlog.jsonl")[-1]["meta"]["epoch"] == 5
 
 
 def test_a_change_that_was_given_first_is_not_given_twice(command: Run, argv: list[str]) -> None:
@@ -105,11 +105,9 @@ def test_a_change_that_was_given_first_is_not_given_twice(command: Run, argv: li
 
 
 def test_all_damaged_is_exit_5(command: Run, argv: list[str]) -> None:
-    named = [*argv, *SETS, "--session-name", "named", "max_exec_iter=1"]
     session = command(*argv, *SETS, "max_exec_iter=1", "--session-name", "named", expect=75).session
     for number in checkpoints(session):
         (session / "checkpoints" / f"checkpoint-{number}" / "state.json").write_text("{}")
-    del named
 
     ended = command(*argv, *SETS, "max_exec_iter=1", "--session-name", "named", expect=5)
 
@@ -134,10 +132,10 @@ def test_a_batch_job_keeps_no_sessions_on_tmp(
     monkeypatch.delenv("DIGIDEEP_SESSIONS")
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
 
-    ended = command("--autoresume", "--params", TOY, "--session-path", "/tmp/there_is_no_such_place", expect=2)
+    ended = command("--autoresume", "--params", TOY, "--session-path", "/tmp/digideep_no_such_place", expect=2)
 
     assert ended.err.startswith("digideep: error: --autoresume: ")
-    assert not Path("/tmp/there_is_no_such_place").exists()
+    assert not Path("/tmp/digideep_no_such_place").exists()
 
 
 def test_a_job_on_a_lasting_disk_is_welcome(

@@ -240,7 +240,7 @@ def test_nothing_heavy_is_imported_to_list_and_show(new_session: Maker) -> None:
 
 
 @pytest.mark.parametrize("command", ["list", "show", "last", "fsck", "trust", "selftest"])
-@pytest.mark.parametrize("name", ["x" * 300, "/dev/null/x", "\udcff"])
+@pytest.mark.parametrize("name", ["x" * 300, "/dev/null/x"])
 def test_a_place_that_cannot_be_is_one_line(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
 ) -> None:

@@ -16,8 +16,6 @@ __all__ = ["ActionDraw", "ActionHeads", "Evaluation"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_DTYPES = {"box": np.float32, "discrete": np.int64, "multi_discrete": np.int64, "multi_binary": np.int8}
-
 
 class ActionDraw(NamedTuple):
     """Raw actions by slot `[B, ...]` and their joint log-probabilities `[B]`."""
@@ -78,7 +76,7 @@ class ActionHeads:
             part = None if noise is None else noise[index]
             scale = None if log_std is None else log_std[head.log_std]
             drawn = head.distribution.draw(outputs[:, head.outputs], scale, part)
-            flat = drawn.actions.astype(_DTYPES[head.spec.kind], copy=False)
+            flat = drawn.actions.astype(head.spec.dtype, copy=False)
             actions[head.slot] = flat.reshape((len(outputs), *head.spec.shape))
             log_probs = drawn.log_probs if log_probs is None else log_probs + drawn.log_probs
         assert log_probs is not None

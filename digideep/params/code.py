@@ -12,6 +12,7 @@ from digideep.errors import UsageError, one_line
 from digideep.params.source import Source, quiet_stdout
 from digideep.pipeline.trust import consented
 from digideep.utility.imports import BUILT_IN, is_allowed, missing_module, resolve, top_level
+from digideep.utility.node import TYPE, nodes
 
 __all__ = ["Code", "check_hook", "find_code"]
 
@@ -49,7 +50,8 @@ def find_code(params: Mapping[str, Any], source: Source, *, allowed: Iterable[st
         if place is not None:
             found[name] = place.path
         elif name not in sys.stdlib_module_names:
-            where = next((path for path, module in environment.items() if top_level(module) == name), "params")
+            named = {**environment, **_named_in_tree(params)}
+            where = next((path for path, module in named.items() if top_level(module) == name), "params")
             raise missing_module(name, where=where)
     beside = {name: path for name, path in found.items() if path.parent in source.search}
     search = tuple(dict.fromkeys(path.parent for path in beside.values()))
@@ -84,6 +86,14 @@ def _environment_modules(params: Mapping[str, Any]) -> dict[str, str]:
             shown = one_line(module, limit=80)
             raise UsageError(f"{path}: expected a dotted module name, found {shown!r}; check its spelling")
     return found
+
+
+def _named_in_tree(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the modules that configuration classes and the function of each epoch lie in, by the path of the name."""
+    found = {f"{path}/{TYPE}": str(node[TYPE]) for path, node in nodes(params)}
+    hook = params["runner"].get("on_epoch")
+    found |= {} if hook is None else {"/runner/on_epoch": str(hook)}
+    return {path: reference.partition(":")[0] for path, reference in found.items()}
 
 
 def _siblings(source: Source) -> list[str]:

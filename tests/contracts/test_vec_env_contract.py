@@ -191,7 +191,7 @@ def test_states_of_one_way_are_gone_on_with_by_another(workers: int) -> None:
         first.close()
         second.close()
 
-    assert without == []
+    assert without == {}
     for one, other in blocks:
         for key in one:
             np.testing.assert_array_equal(one[key], other[key], err_msg=key)

@@ -137,7 +137,7 @@ def test_later_sources_overrule_earlier_ones() -> None:
         (["--set", "on_epoch=os:nope"], "/runner/on_epoch: expected a name in module 'os', found 'nope'"),
         (["--set", "on_epoch=os:name"], "/runner/on_epoch: expected a function, found 'os:name', a str; name one"),
         (["--set", "/runner/on_epoch=os:nope"], "/runner/on_epoch: expected a name in module 'os', found 'nope'"),
-        (["--set", "on_epoch=user_none:f"], "params: expected a module that can be imported, found no 'user_none'"),
+        (["--set", "on_epoch=user_none:f"], "/runner/on_epoch: expected a module that can be imported, found no"),
     ],
 )
 def test_bad_changes_are_one_line_with_the_fix(argv: list[str], message: str) -> None:

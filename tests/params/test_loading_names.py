@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from digideep.errors import TrustError, UsageError
+from digideep.params import cartpole_ppo
 from digideep.params.loading import LoadedParams, load_params
+from digideep.params.session_params import load_session_params
 from digideep.pipeline.cli import parse
+from digideep.pipeline.layout import SessionPaths
 from digideep.pipeline.options import SessionOptions
+from digideep.pipeline.trust import assess
+from digideep.utility.yaml12 import dumps_yaml
 
 PRESET = "digideep.params.cartpole_ppo"
 
@@ -61,3 +66,35 @@ def test_keyword_arguments_of_the_environment_may_look_like_a_node() -> None:
 
     assert loaded.params["env"]["env_kwargs"] == {"type": "a:b"}
     assert loaded.allowed == load(PRESET).allowed
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("/runner/on_epoch=os:nope", "/runner/on_epoch: expected a name in module 'os', found 'nope'"),
+        ("/runner/on_epoch=user_none:f", "/runner/on_epoch: expected a module that can be imported, found no"),
+        ("/runner=1", "--set: /runner: expected a node with the key 'type', found integer 1"),
+    ],
+)
+def test_changes_of_a_session_are_looked_at_in_the_same_way(
+    new_session: Callable[..., SessionPaths], change: str, message: str
+) -> None:
+    paths = new_session()
+    paths.params.write_text(dumps_yaml(cartpole_ppo.gen_params(cartpole_ppo.cpanel)))
+    options = parse(["--load-checkpoint", str(paths.root), "--resume", "--set", change])
+    assert isinstance(options, SessionOptions)
+
+    with pytest.raises(UsageError) as caught:
+        load_session_params(paths, options, trusted=assess(paths))
+
+    assert str(caught.value).startswith(message)
+
+
+def test_a_control_panel_that_is_no_object_is_told(new_session: Callable[..., SessionPaths]) -> None:
+    paths = new_session()
+    paths.cpanel.write_text("[]")
+    options = parse(["--load-checkpoint", str(paths.root), "--resume"])
+    assert isinstance(options, SessionOptions)
+
+    with pytest.raises(UsageError, match=r"cpanel\.json: expected an object, found list; restore the file"):
+        load_session_params(paths, options, trusted=assess(paths))

@@ -122,6 +122,18 @@ class RecordingEnv(gymnasium.Env[Any, Any]):
                 file.write(f"{os.getpid()}\n")
 
 
-for _name in ("Stateless", "Recording"):
+class ForgetfulEnv(RecordingEnv):
+    """A RecordingEnv whose state lacks what it was told, as that of an environment that others wrote may."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the steps alone."""
+        return {"steps": self._steps}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go where `get_state` was called."""
+        self._steps = state["steps"]
+
+
+for _name in ("Stateless", "Recording", "Forgetful"):
     if f"{_name}-v0" not in gymnasium.registry:
         gymnasium.register(id=f"{_name}-v0", entry_point=f"{__name__}:{_name}Env")

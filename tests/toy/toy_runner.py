@@ -16,10 +16,10 @@ class ActingRunner(Runner):
         super().train_cycle()
         act(f"learnt {self.state.cycle}")
 
-    def test(self) -> None:
+    def test(self) -> bool:
         """Act, test."""
         act(f"test {self.epoch}")
-        super().test()
+        return super().test()
 
     def save(self, forced: bool = False) -> None:
         """Act, save."""

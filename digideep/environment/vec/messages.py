@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import time
+from array import array
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,14 +90,15 @@ class Channel:
         """
         frame = memoryview(b"".join(pack(kind, number, content)))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        descriptors = [] if descriptor is None else [descriptor]
+        # By sendmsg itself, since socket.send_fds takes no heed of its flags.
+        ancillary = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
         while frame:
             try:
-                sent = socket.send_fds(self._socket, [frame], descriptors, socket.MSG_DONTWAIT)
+                sent = self._socket.sendmsg([frame], ancillary, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 self._wait_for_room(deadline)
             else:
-                frame, descriptors = frame[sent:], []
+                frame, ancillary = frame[sent:], []
 
     def _wait_for_room(self, deadline: float | None) -> None:
         poll = select.poll()
