@@ -93,8 +93,13 @@ def _check_environment(loaded: LoadedParams) -> None:
 
     An environment that fails by itself is no wrong input: it fails again in the session, which then stays.
     """
-    from digideep.environment.config import EnvConfig
+    from digideep.environment.config import EnvConfig, ExplorerConfig
+    from digideep.environment.explorer import check_available
     from digideep.environment.make import describe_env
+
+    for mode, node in loaded.params["explorer"].items():
+        explorer = configure(node, where=f"/explorer/{mode}", allowed=loaded.allowed, expected=ExplorerConfig)
+        check_available(explorer)
 
     config = configure(loaded.params["env"], where="/env", expected=EnvConfig)
     with contextlib.suppress(EnvironmentFailure):

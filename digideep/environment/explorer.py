@@ -32,7 +32,7 @@ from digideep.utility.seeding import derive
 if TYPE_CHECKING:
     from digideep.utility.profiling import TimerNode
 
-__all__ = ["Explorer", "Mode"]
+__all__ = ["Explorer", "Mode", "check_available"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Explorer:
         self._config = config
         self._seed = seed
         self._label = seed_label or mode
-        _refuse_unavailable(config)
+        check_available(config)
         env = configure(config.env, where=f"explorer/{mode}/env", allowed=allowed, expected=EnvConfig)
         self.num_envs = config.num_envs
         # An evaluation lives from step to step; rows are kept only for training.
@@ -387,7 +387,12 @@ class Explorer:
         self._pending_hidden = None
 
 
-def _refuse_unavailable(config: ExplorerConfig) -> None:
+def check_available(config: ExplorerConfig) -> None:
+    """Check that this version can do what a configuration asks for.
+
+    Raises:
+        ConfigError: it cannot.
+    """
     for field in ("on_env_error", "on_nonfinite"):
         if getattr(config, field) != "stop":
             raise ConfigError(

@@ -240,7 +240,8 @@ def _named(changes: Mapping[str, Any], *, where: str) -> tuple[str, ...]:
 
 
 def _check_no_knob_twice(options: SessionOptions, changes: Mapping[str, Any], *, knobs: Mapping[str, str]) -> None:
-    typed = {*options.cpanel, *(key for key, _ in options.assignments)}
+    # A knob in --cpanel and its path in --repeal are two things: what a session was made with, and a later change.
+    typed = {key for key, _ in options.assignments}
     for key in typed:
         path = knobs.get(key)
         if path in changes and (path in options.repeal or path in typed):

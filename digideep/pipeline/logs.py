@@ -102,6 +102,7 @@ class SessionLogs:
         """
         for log in (self._varlog, self._prolog, self._monlog):
             log.truncate(lengths.get(log.path.name, 0))
+        self._paths.tensorboard.mkdir(exist_ok=True)  # a lost directory is no reason to stop
         directory = self._paths.tensorboard.name
         known = [length for name, length in lengths.items() if name.startswith(f"{directory}/")]
         self._events.truncate(max(known, default=0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 from collections.abc import Collection, Mapping
 
 from digideep.errors import CheckpointError, UsageError, one_line
@@ -14,8 +16,9 @@ from digideep.pipeline.manifest import CLOCKS, MANIFEST_NAME
 from digideep.pipeline.summary import Summary
 from digideep.types import StateDict
 from digideep.utility.jsonl import read_rows
+from digideep.utility.tensorboard import EVENT_FILE
 
-__all__ = ["load_logs", "number_of", "require_components", "rewind"]
+__all__ = ["check_logs", "check_never_saved", "load_logs", "number_of", "read_summary", "require_components", "rewind"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,40 @@ def require_components(expected: Collection[str], components: Mapping[str, State
         raise CheckpointError(
             f"checkpoint: expected the components {', '.join(sorted(expected))}, found no {', '.join(missing)}; "
             f"was an agent or a memory renamed?"
+        )
+
+
+def read_summary(paths: SessionPaths) -> Summary:
+    """Return the summary of a session; a damaged one, which can be made again, is a warning and an empty one."""
+    try:
+        return Summary.read(paths)
+    except UsageError as error:
+        logger.warning("the summary is made again: %s", error)
+        return Summary()
+
+
+def check_logs(paths: SessionPaths) -> None:
+    """Check that no log is something else than a file.
+
+    Raises:
+        UsageError: one is a link, a FIFO or a directory.
+    """
+    events = paths.tensorboard / EVENT_FILE
+    for path in (paths.varlog, paths.prolog, paths.monlog, paths.report_log, events):
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            raise UsageError(f"{one_line(path)}: expected a regular file, found something else; remove or restore it")
+
+
+def check_never_saved(paths: SessionPaths, summary: Summary) -> None:
+    """Check that a session without a checkpoint never had one, so that starting anew loses nothing.
+
+    Raises:
+        CheckpointError: its summary or its logs say that it had.
+    """
+    if summary.checkpoints or read_rows(paths.varlog):
+        raise CheckpointError(
+            f"{one_line(paths.checkpoints)}: expected the checkpoints that this session has saved, found none; "
+            f"restore the directory"
         )
 
 

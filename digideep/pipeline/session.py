@@ -47,10 +47,9 @@ from digideep.pipeline.layout import (
 from digideep.pipeline.locks import SessionLock, clear_done, is_done, mark_done
 from digideep.pipeline.logs import SessionLogs
 from digideep.pipeline.options import Mode, SessionOptions
-from digideep.pipeline.resuming import load_logs, number_of, rewind
+from digideep.pipeline.resuming import check_logs, check_never_saved, load_logs, number_of, read_summary, rewind
 from digideep.pipeline.saving import Origin, Saver
 from digideep.pipeline.signals import StopRequest
-from digideep.pipeline.summary import Summary
 from digideep.types import EngineEvents, StateDict
 from digideep.utility.logging import open_report
 from digideep.utility.profiling import set_profiler_level
@@ -169,7 +168,8 @@ class Session:
         self.store = CheckpointStore(
             self.paths.checkpoints, session_id=read_meta(self.paths)["id"], run_id=uuid.uuid4().hex[:12]
         )
-        self.summary = Summary.read(self.paths)
+        self.summary = read_summary(self.paths)
+        check_logs(self.paths)
         self._saver = Saver(self.paths, store=self.store, logs=self.logs, summary=self.summary, say=self.say)
         if not self.is_new:
             self._read_checkpoint()
@@ -197,7 +197,8 @@ class Session:
     def _done_error(self) -> SessionDoneError:
         return SessionDoneError(
             f"{one_line(self.paths.root)}: expected a session with something left to do, found it done; "
-            f"raise its goal (--set /runner/n_epochs=N or /runner/total_frames=N) or play it (--play)"
+            f"raise its goal (--set /runner/n_epochs=N or /runner/total_frames=N, and /runner/stop_return=null where a "
+            f"return was the goal) or play it (--play)"
         )
 
     def reporting(self) -> AbstractContextManager[None]:
@@ -219,6 +220,7 @@ class Session:
         except NoCheckpointError:
             if options.mode is not Mode.RESUME:
                 raise
+            check_never_saved(self.paths, self.summary)
             logger.warning("%s has no checkpoint yet: it starts anew", self.paths.name)
         if options.mode is Mode.RESUME and self.checkpoint is not None:
             load_logs(self.checkpoint, self.logs)

@@ -83,7 +83,7 @@ def test_zero_workers_are_this_process_and_more_are_processes() -> None:
 
 
 def test_an_explorer_tells_what_was_chosen_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("digideep.environment.explorer.choose_workers", lambda *a, **k: 0)
+    monkeypatch.setattr("digideep.environment.vec.choose.choose_workers", lambda *a, **k: 0)
 
     train, test = explorer(num_workers="auto"), explorer(mode="test", num_workers="auto")
     train.close()
