@@ -12,11 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from digideep.environment.config import EnvConfig
 from digideep.environment.examine import state_obstacle
@@ -27,10 +25,11 @@ from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore
 from digideep.pipeline.manifest import CLOCKS
 from digideep.pipeline.options import SessionOptions
 from digideep.pipeline.signals import StopRequest
+from digideep.utility.differences import first_difference
 from digideep.utility.imports import searching
 from digideep.utility.node import configure
 
-__all__ = ["check_resume", "first_difference"]
+__all__ = ["check_resume"]
 
 _COMPARED = ("epoch", "cycle", "frame", "episode", "versions", "threads", "device", "components")
 
@@ -151,29 +150,3 @@ def _compare(first: Path, second: Path) -> str:
 
 def _last(session: Path) -> Checkpoint:
     return CheckpointStore(session / "checkpoints", session_id="", run_id="check").load()
-
-
-def first_difference(one: Any, other: Any, *, path: str = "") -> str:
-    """Return the path of the first leaf in which two state trees differ in type or bits; empty where they are equal."""
-    return next(_differences(one, other, path), "")
-
-
-def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
-    if type(one) is not type(other):
-        yield f"{path} ({type(one).__name__} and {type(other).__name__})"
-    elif isinstance(one, dict):
-        for key in [*one, *(key for key in other if key not in one)]:
-            if key not in one or key not in other:
-                yield f"{path}/{key} (only in one of them)"
-            else:
-                yield from _differences(one[key], other[key], f"{path}/{key}")
-    elif isinstance(one, list | tuple):
-        if len(one) != len(other):
-            yield f"{path} ({len(one)} and {len(other)} elements)"
-        for index, (left, right) in enumerate(zip(one, other, strict=False)):
-            yield from _differences(left, right, f"{path}/{index}")
-    elif isinstance(one, np.ndarray):
-        if one.dtype != other.dtype or one.shape != other.shape or one.tobytes() != other.tobytes():
-            yield path
-    elif one != other and not (one != one and other != other):
-        yield f"{path} ({one_line(one, limit=40)} and {one_line(other, limit=40)})"

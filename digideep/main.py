@@ -5,9 +5,14 @@ The signal handlers stand before anything else is imported: from its first lines
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+if os.name == "nt":  # before anything that needs POSIX signals, locks and shared memory is imported
+    sys.stderr.write("digideep: error: system: expected Linux or macOS, found Windows; use WSL or a container\n")
+    raise SystemExit(2)
 
 from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.stdout import keep_for_ourselves

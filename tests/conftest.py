@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

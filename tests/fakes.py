@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -125,7 +126,9 @@ class Program:
         return Ended(code, self.out, self._err.read_text())
 
 
-def _become_program(argv: list[str], out: Connection, err: str, environment: dict[str, str], cwd: str, ignored: list[int]) -> None:
+def _become_program(
+    argv: list[str], out: Connection, err: str, environment: dict[str, str], cwd: str, ignored: list[int]
+) -> None:
     os.setsid()
     os.dup2(out.fileno(), 1)
     out.close()
@@ -250,7 +253,7 @@ def event_steps(session: Path) -> dict[str, list[int]]:
 def check_logs_continue(session: Path) -> None:
     """Check that no log of a session repeats or goes back."""
     for steps in event_steps(session).values():
-        assert all(before < after for before, after in zip(steps, steps[1:], strict=False)), steps
+        assert all(before < after for before, after in itertools.pairwise(steps)), steps
     for name in ("varlog.jsonl", "prolog.jsonl"):
         epochs = [row["meta"]["epoch"] for row in rows(session / name)]
         assert epochs == list(range(1, len(epochs) + 1)), (name, epochs)

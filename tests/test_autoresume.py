@@ -28,7 +28,9 @@ def test_a_new_session_is_told_as_new_and_named_after_what_was_asked_for(command
     assert command(*argv, *SETS, "keep_last=8").session != first.session
 
 
-def test_the_same_command_resumes_and_finally_is_done(command: Run, digideep: Run, argv: list[str], tmp_path: Path) -> None:
+def test_the_same_command_resumes_and_finally_is_done(
+    command: Run, digideep: Run, argv: list[str], tmp_path: Path
+) -> None:
     sets = ["--set", "test_win_size=1"]
     first = digideep(*argv, *sets, moments={"learnt 3": ["SIGTERM"]}, expect=143)
     second = digideep(*argv, *sets, moments={"cycle 6": ["SIGKILL"]}, expect=-9)
@@ -61,7 +63,9 @@ def test_what_a_kill_left_of_a_session_being_made_is_made_again(command: Run, ar
     assert ended.out[:2] == [f"session: {tmp_path}/named", "autoresume: new"]
 
 
-def test_a_session_in_use_is_exit_4_after_the_wait(command: Run, start: Callable[..., Program], argv: list[str]) -> None:
+def test_a_session_in_use_is_exit_4_after_the_wait(
+    command: Run, start: Callable[..., Program], argv: list[str]
+) -> None:
     sets = ["--session-name", "busy", "--set", "number_epochs=100000", "test_activate=false"]
     program = start(*argv, *sets)
     program.wait_for("saved ")
@@ -125,9 +129,7 @@ def test_checkpoints_that_were_removed_by_hand_are_told_as_none(command: Run, ar
 
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"])
-def test_a_batch_job_keeps_no_sessions_on_tmp(
-    command: Run, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
+def test_a_batch_job_keeps_no_sessions_on_tmp(command: Run, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "17")
     monkeypatch.delenv("DIGIDEEP_SESSIONS")
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
@@ -138,9 +140,7 @@ def test_a_batch_job_keeps_no_sessions_on_tmp(
     assert not Path("/tmp/digideep_no_such_place").exists()
 
 
-def test_a_job_on_a_lasting_disk_is_welcome(
-    command: Run, argv: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_on_a_lasting_disk_is_welcome(command: Run, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setattr("digideep.autoresume.is_volatile", lambda root: False)
 

@@ -7,11 +7,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fakes import TOY, Ended
-
-from digideep.check_resume import first_difference
 
 Run = Callable[..., Ended]
 
@@ -64,29 +61,8 @@ def test_it_goes_with_plain_training_only(command: Run, option: str) -> None:
     assert option in command("--params", TOY, "--check-resume", option, expect=2).err
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ({"a": 1, "b": [1, 2.0]}, {"a": 1, "b": [1, 2.0]}, ""),
-        ({"a": 1}, {"a": 1.0}, "x/a (int and float)"),
-        ({"a": {"b": 1}}, {"a": {"b": 2}}, "x/a/b (1 and 2)"),
-        ({"a": 1}, {}, "x/a (only in one of them)"),
-        ({}, {"a": 1}, "x/a (only in one of them)"),
-        ({"a": [1, 2]}, {"a": [1]}, "x/a (2 and 1 elements)"),
-        ({"a": float("nan")}, {"a": float("nan")}, ""),
-        ({"a": np.zeros(2)}, {"a": -np.zeros(2)}, "x/a"),
-        ({"a": np.zeros(2)}, {"a": np.zeros(2, np.float32)}, "x/a"),
-        ({"a": np.array([np.nan])}, {"a": np.array([np.nan])}, ""),
-    ],
-)
-def test_the_first_difference_is_named_by_its_path(one: object, other: object, expected: str) -> None:
-    assert first_difference(one, other, path="x") == expected
-
-
 def test_a_signal_ends_the_check_and_leaves_nothing(start: Callable[..., object], tmp_path: Path) -> None:
-    program = start(
-        "--params", TOY, "--check-resume", "400", env={**os.environ, "TMPDIR": str(tmp_path / "scratch")}
-    )
+    program = start("--params", TOY, "--check-resume", "400", env={**os.environ, "TMPDIR": str(tmp_path / "scratch")})
     program.wait_for("session: none (check)")  # type: ignore[attr-defined]
 
     program.send(signal.SIGTERM)  # type: ignore[attr-defined]

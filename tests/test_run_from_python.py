@@ -46,7 +46,9 @@ def test_keywords_are_the_long_options(run: Callable[..., Any]) -> None:
     session = run(TOY, QUICK, repeal={"/runner/max_iter": 1}, session_name="named", msg="hello")
     assert (session.paths.root.name, session.summary.exit_code) == ("named", 75)
 
-    again = digideep.run(load_checkpoint=str(session.paths.root), resume=True, set={"/runner/max_iter": 0}, log_level="fatal")
+    again = digideep.run(
+        load_checkpoint=str(session.paths.root), resume=True, set={"/runner/max_iter": 0}, log_level="fatal"
+    )
 
     assert again.summary.state == "done"
     assert read(session.paths.meta)["message"] == "hello"

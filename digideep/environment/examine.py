@@ -17,10 +17,11 @@ from digideep.environment.vec.outcome import check_info, flag, number
 from digideep.environment.wrappers.action import Transform
 from digideep.errors import NonFiniteError
 from digideep.spec import EnvSpec
+from digideep.utility.differences import first_difference
 from digideep.utility.imports import BUILT_IN
 from digideep.utility.seeding import generator
 
-__all__ = ["Probe", "first_difference", "seed_difference", "state_difference", "state_obstacle"]
+__all__ = ["Probe", "seed_difference", "state_difference", "state_obstacle"]
 
 Make: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -138,28 +139,6 @@ def state_obstacle(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> s
         env.close()
 
 
-def first_difference(left: Any, right: Any, *, path: str = "") -> str:
-    """Return the path of the first difference of two trees, with both values; empty if they are equal to the bit.
-
-    Types count (`1` is not `1.0`); NaN equals NaN.
-    """
-    where = path or "/"
-    if type(left) is not type(right):
-        return f"{where}: {_short(left)} of type {type(left).__name__}, {_short(right)} of type {type(right).__name__}"
-    if isinstance(left, Mapping):
-        if list(left) != list(right):
-            return f"{where}: keys {list(left)}, {list(right)}"
-        pairs = [(key, left[key], right[key]) for key in left]
-    elif isinstance(left, list | tuple):
-        if len(left) != len(right):
-            return f"{where}: {len(left)} elements, {len(right)} elements"
-        pairs = [(i, *pair) for i, pair in enumerate(zip(left, right, strict=True))]
-    else:
-        return "" if _equal(left, right) else f"{where}: {_short(left)}, {_short(right)}"
-    differences = (first_difference(a, b, path=f"{path}/{key}") for key, a, b in pairs)
-    return next((difference for difference in differences if difference), "")
-
-
 class _Walk(NamedTuple):
     trace: list[tuple[Any, ...]]  # (observation, reward, terminated, truncated) a step; (observation,) a reset
     ended: bool
@@ -203,14 +182,3 @@ def _moments(make: Make, *, seed: int, limit: int = 500) -> list[int]:
 
 def _copied(observation: Any) -> Any:
     return observation.copy() if isinstance(observation, np.ndarray) else observation
-
-
-def _equal(left: Any, right: Any) -> bool:
-    if isinstance(left, np.ndarray):
-        return (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
-    return bool(left == right or (left != left and right != right))
-
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else text[:77] + "..."

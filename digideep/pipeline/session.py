@@ -342,17 +342,21 @@ class Session:
     def abandon(self, code: int, *, frame: int) -> None:
         """Say, from the watchdog's thread, what stands and what is lost; the process ends right after."""
         if self.options.mode is Mode.PLAY:
-            logger.warning("stopped inside an evaluation: no results were written")
+            self._last_words("stopped inside an evaluation: no results were written")
             return
         entries = self.summary.checkpoints
         stands, saved_frame = (entries[-1]["name"], entries[-1]["frame"]) if entries else ("no checkpoint", 0)
         lost = frame - saved_frame
-        self.live.clear()
-        logger.warning("stopped inside a cycle: %s stands, %d frames will be repeated", stands, lost)
+        self._last_words(f"stopped inside a cycle: {stands} stands, {lost} frames will be repeated")
         # The disk may be what hangs: it gets a moment, in a thread that dies with the process.
         writer = threading.Thread(target=self.finish, args=(code, "stopped inside a cycle"), daemon=True)
         writer.start()
         writer.join(0.5)
+
+    def _last_words(self, line: str) -> None:
+        self.live.clear()
+        self.live.above(f"{line}\n")
+        logger.warning("%s", line, extra={"report_only": True})
 
     def _write_timers(self) -> None:
         """Write timers.json; a disk that refuses it stops nothing."""

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import gymnasium
 
-from digideep.environment.examine import first_difference, state_difference
+from digideep.environment.examine import state_difference
 from digideep.types import Stateful
+from digideep.utility.differences import first_difference
 
 __all__ = ["check_state_roundtrip", "check_stateful", "first_difference"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from digideep.environment.config import EnvConfig
-from digideep.environment.examine import Probe, first_difference, seed_difference, state_difference, state_obstacle
+from digideep.environment.examine import Probe, seed_difference, state_difference, state_obstacle
 from digideep.environment.spaces import env_spec
 from digideep.errors import EnvironmentFailure, NonFiniteError
 from digideep.testing import FaultyEnv, ToyEnv
@@ -65,24 +65,6 @@ def test_a_configuration_is_asked_whether_its_environment_has_a_state(monkeypatc
 
     monkeypatch.setattr("digideep.environment.state._BY_ATTRIBUTES", ())
     assert state_obstacle(EnvConfig("CartPole-v1")).startswith("CartPole-v1 has no state to save: ")
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "difference"),
-    [
-        (1, 1.0, "/: 1 of type int, 1.0 of type float"),
-        ({"a": [1, 2]}, {"a": [1, 3]}, "/a/1: 2, 3"),
-        ({"a": 1}, {"b": 1}, "/: keys ['a'], ['b']"),
-        ([1], [1, 2], "/: 1 elements, 2 elements"),
-        (np.zeros(1), np.zeros(1, np.float32), "/: array([0.]), array([0.], dtype=float32)"),
-        (np.array([0.0]), np.array([-0.0]), "/: array([0.]), array([-0.])"),
-        (float("nan"), float("nan"), ""),
-        (np.array([np.nan]), np.array([np.nan]), ""),
-        ({"a": (1, np.ones(2))}, {"a": (1, np.ones(2))}, ""),
-    ],
-)
-def test_the_first_difference_is_told_with_its_path(left: Any, right: Any, difference: str) -> None:
-    assert first_difference(left, right) == difference
 
 
 @pytest.mark.parametrize(

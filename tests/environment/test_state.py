@@ -13,12 +13,13 @@ import pytest
 from gymnasium import spaces, wrappers
 
 from digideep.environment.config import EnvConfig
-from digideep.environment.examine import first_difference, state_difference
+from digideep.environment.examine import state_difference
 from digideep.environment.make import make_env
 from digideep.environment.state import capture, mismatch, obstacle, restore
 from digideep.errors import CheckpointError, EnvironmentFailure
 from digideep.testing import ChainEnv, ToyEnv
 from digideep.utility.codec import decode, encode
+from digideep.utility.differences import first_difference
 from digideep.utility.seeding import generator_state
 
 Env = gymnasium.Env[Any, Any]

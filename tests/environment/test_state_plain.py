@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from digideep.environment.examine import first_difference
 from digideep.environment.state_plain import NotPlainError, pack, unpack
 from digideep.utility.codec import decode, encode
+from digideep.utility.differences import first_difference
 
 
 def round_trip(value: Any) -> Any:

@@ -68,7 +68,16 @@ def test_losses_of_real_transitions_reach_the_monitor(
     session = command(*toy("losses", "number_epochs=1", "test_activate=false")).session
 
     (row,) = rows(session / "varlog.jsonl")
-    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "lr", "grad_norm")
+    names = (
+        "policy_loss",
+        "value_loss",
+        "entropy",
+        "approx_kl",
+        "clip_fraction",
+        "explained_variance",
+        "lr",
+        "grad_norm",
+    )
     assert {f"update/agent/{name}" for name in names} <= row["data"].keys()
     assert all(row["data"][f"update/agent/{name}"]["num"] == 2 for name in names)  # once an update, two cycles
 

@@ -35,7 +35,16 @@ def test_every_method_is_there(name: str) -> None:
 
 def test_parts_of_an_epoch_come_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    for name in ("override", "lazy_connect_signal", "train_cycle", "monitor_epoch", "log", "save", "finalize"):
+    for name in (
+        "override",
+        "lazy_connect_signal",
+        "train_cycle",
+        "monitor_epoch",
+        "log",
+        "save",
+        "finalize",
+        "save_final_checkpoint",
+    ):
         really = getattr(Runner, name)
 
         def watching(self: Any, *arguments: Any, _name: str = name, _really: Any = really, **more: Any) -> Any:
@@ -48,7 +57,7 @@ def test_parts_of_an_epoch_come_in_their_order(tmp_path: Path, monkeypatch: pyte
 
     assert calls == [
         "override", "lazy_connect_signal", "save", "train_cycle", "train_cycle", "monitor_epoch", "log", "save",
-        "finalize", "save",
+        "finalize", "save_final_checkpoint",
     ]  # fmt: skip
 
 

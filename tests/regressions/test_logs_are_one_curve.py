@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def test_the_printed_speed_is_frames_by_wall_time(command: Run, toy: Toy) -> Non
     seconds = run[-1]["meta"]["clock"] - run[0]["meta"]["clock"]
     parts = [
         (later["meta"]["frame"] - earlier["meta"]["frame"]) / later["data"]["time/frames_per_s"]["mean"]
-        for earlier, later in zip(run, run[1:], strict=False)
+        for earlier, later in itertools.pairwise(run)
     ]
     assert frames / sum(parts) == pytest.approx(frames / seconds, rel=0.2)
 

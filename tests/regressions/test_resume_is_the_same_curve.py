@@ -24,9 +24,7 @@ def test_every_optimiser_of_every_preset_has_stepped_after_a_load(
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     knobs = {"number_epochs": 2, "total_frames": 0, "epoch_size": 1, "n_steps": 16, "max_exec_iter": 1,
              "test_activate": False, "stop_return": None}  # fmt: skip
-    path = digideep.run(
-        f"digideep.params.{preset}", knobs, session_path=str(tmp_path), log_level="fatal"
-    ).paths.root
+    path = digideep.run(f"digideep.params.{preset}", knobs, session_path=str(tmp_path), log_level="fatal").paths.root
     loaded: list[dict[str, object]] = []
     load = PPOAgent.load_state_dict
 
@@ -108,6 +106,8 @@ def test_going_back_to_the_best_point_is_one_option(command: Run, toy: Toy) -> N
     best = summary["best_test"]["checkpoint"]
     assert all(set(entry) == {"name", "epoch", "frame", "mean_return"} for entry in summary["checkpoints"])
 
-    ended = command("--load-checkpoint", str(session), "--checkpoint", "best", "--resume", "--set", "/runner/n_epochs=5")
+    ended = command(
+        "--load-checkpoint", str(session), "--checkpoint", "best", "--resume", "--set", "/runner/n_epochs=5"
+    )
 
     assert f"resumes from {best}," in ended.err

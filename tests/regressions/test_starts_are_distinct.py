@@ -11,9 +11,7 @@ Run = Callable[..., Ended]
 
 def test_sessions_started_in_the_same_second_are_distinct(start: Callable[..., Program], tmp_path: object) -> None:
     sets = ["--set", "number_epochs=1", "test_activate=false", "save_interval=0"]
-    programs = [
-        start("--params", TOY, "--session-path", str(tmp_path), *sets, f"seed={seed}") for seed in range(6)
-    ]
+    programs = [start("--params", TOY, "--session-path", str(tmp_path), *sets, f"seed={seed}") for seed in range(6)]
 
     ended = [program.end() for program in programs]
 
@@ -39,9 +37,7 @@ def test_an_edited_parameter_file_changes_no_session(
         "          'test_activate': False, 'stop_return': None, 'max_exec_iter': 1}\n"
     )
     (place / "edited_params.py").write_text(text)
-    session = digideep(
-        "--params", str(place / "edited_params.py"), "--session-path", str(tmp_path), expect=75
-    ).session
+    session = digideep("--params", str(place / "edited_params.py"), "--session-path", str(tmp_path), expect=75).session
     (place / "edited_params.py").write_text(text.replace("'number_epochs': 2", "'number_epochs': 9"))
 
     digideep("--load-checkpoint", str(session), "--resume", "--set", "/runner/max_iter=0")

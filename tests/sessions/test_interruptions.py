@@ -263,9 +263,7 @@ def test_a_session_in_use_is_exit_4_at_once(start: Start, digideep: Run, toy: To
     assert ended.err.count("\n") == 1
 
 
-def test_three_failed_saves_in_a_row_end_a_run_with_9(
-    command: Run, toy: Toy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_failed_saves_in_a_row_end_a_run_with_9(command: Run, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     from digideep.errors import StorageError
     from digideep.pipeline.checkpoint import CheckpointStore
 

@@ -99,7 +99,9 @@ def test_a_done_session_exits_3_and_says_how_to_go_on(command: Run, done: Path) 
 
     assert ended.err.startswith("digideep: error: ")
     assert (ended.err.count("\n"), "/runner/n_epochs" in ended.err) == (1, True)
-    assert [entry for entry in tree(done) if entry[0] != "running.lock"] == [e for e in before if e[0] != "running.lock"]
+    assert [entry for entry in tree(done) if entry[0] != "running.lock"] == [
+        e for e in before if e[0] != "running.lock"
+    ]
 
 
 def test_a_change_that_raises_no_goal_leaves_a_session_done(command: Run, done: Path) -> None:

@@ -246,7 +246,15 @@ def test_a_time_budget_ends_a_run_with_75(command: Run, toy: Toy) -> None:
 
     assert ended.saved[-1] == "checkpoint-0"
     assert read(ended.session / "summary.json")["reason"].startswith("max_time")
-    again = command("--load-checkpoint", str(ended.session), "--resume", "--set", "/runner/max_time=0", "/runner/max_iter=1", expect=75)
+    again = command(
+        "--load-checkpoint",
+        str(ended.session),
+        "--resume",
+        "--set",
+        "/runner/max_time=0",
+        "/runner/max_iter=1",
+        expect=75,
+    )
     assert again.saved[-1] == "checkpoint-2"
 
 
@@ -263,7 +271,9 @@ def test_a_device_that_is_not_there_is_a_usage_error(command: Run, toy: Toy, tmp
 
 
 def test_a_repeal_is_recorded_and_params_stay_what_they_were(command: Run, toy: Toy) -> None:
-    session = command(*toy("repealed", "/runner/n_epochs=3", "/runner/max_iter=1", "test_win_size=1"), expect=75).session
+    session = command(
+        *toy("repealed", "/runner/n_epochs=3", "/runner/max_iter=1", "test_win_size=1"), expect=75
+    ).session
     params = (session / "params.yaml").read_text()
 
     command("--load-checkpoint", str(session), "--resume", "--repeal", '{"/runner/n_epochs": 2, "/runner/max_iter": 0}')

@@ -1,0 +1,72 @@
+"""The serial engine through a session: what is chosen, what is told, and a state that is the same after a load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import TOY, read, state
+
+import digideep
+from digideep.check_resume import first_difference
+from digideep.pipeline.engine import SerialEngine
+
+
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+def _run(directory: Path, **knobs: Any) -> Path:
+    knobs = {"test_win_size": 1, "number_epochs": 2, **knobs}
+    root: Path = digideep.run(TOY, knobs, session_path=str(directory), log_level="fatal").paths.root
+    return root
+
+
+def test_what_was_chosen_is_recorded_once_and_reused(tmp_path: Path) -> None:
+    root = _run(tmp_path, max_exec_iter=1, num_workers="auto")
+
+    digideep.run(load_checkpoint=str(root), resume=True, log_level="fatal")
+
+    (entry,) = [entry for entry in read(root / "repeal.json") if entry["path"] == "/engine/chosen"]
+    assert {"device", "threads", "learner_path", "num_workers"} <= entry["new"].keys()
+    assert entry["new"]["device"] == "cpu"
+
+
+def test_components_that_were_loaded_are_those_that_were_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = _run(tmp_path, max_exec_iter=1)
+    found: list[str] = []
+    load = SerialEngine.load_components
+
+    def comparing(self: SerialEngine, components: Any) -> None:
+        load(self, components)
+        for name, value in self.components().items():
+            found.extend(filter(None, [_difference(value, components[name], name)]))
+
+    monkeypatch.setattr(SerialEngine, "load_components", comparing)
+
+    digideep.run(load_checkpoint=str(root), resume=True, log_level="fatal")
+
+    assert found == []
+
+
+def _difference(value: Any, saved: Any, name: str) -> str:
+    """Return the first difference; a scalar and an array without dimensions are the same number."""
+    return first_difference(_plain(value), _plain(saved), path=name)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(element) for key, element in value.items()}
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
+def test_frames_are_real_transitions_only(tmp_path: Path) -> None:
+    root = _run(tmp_path)
+
+    counters = state(root)["counters"]
+    assert counters["updates"] == 4
+    # A chunk has 4 x 16 steps; the step after an episode's last one is none of them.
+    assert 4 * 64 - counters["episodes"] <= counters["env_steps"] < 4 * 64
+    assert counters["agent_steps"] == counters["env_steps"]
