@@ -19,7 +19,7 @@ from digideep.params.loading import LoadedParams, load_params
 from digideep.params.naming import autoresume_name, expand_session_name
 from digideep.pipeline import trust
 from digideep.pipeline.fsio import read_json
-from digideep.pipeline.layout import SessionPaths, is_volatile, session_root
+from digideep.pipeline.layout import SessionPaths, is_volatile, read_cpanel, session_root
 from digideep.pipeline.locks import SessionLock
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.signals import StopRequest
@@ -135,9 +135,7 @@ def _only_founding(paths: SessionPaths) -> bool:
 
 
 def _compare_cpanel(paths: SessionPaths, loaded: LoadedParams) -> None:
-    there = read_json(paths.cpanel)
-    if not isinstance(there, dict):
-        raise UsageError(f"{one_line(paths.cpanel)}: expected an object, found something else; restore the file")
+    there = read_cpanel(paths)
     differing = [key for key in sorted(there.keys() | loaded.cpanel.keys()) if _differs(key, there, loaded.cpanel)]
     if differing:
         shown = "; ".join(f"{key}: {_shown(there, key)} there, {_shown(loaded.cpanel, key)} given" for key in differing)

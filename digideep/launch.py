@@ -20,7 +20,7 @@ from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.video import require_video
-from digideep.utility.device import prepare_process, require_device
+from digideep.utility.device import require_device
 from digideep.utility.imports import resolve, searching
 from digideep.utility.node import Config, configure
 
@@ -48,7 +48,6 @@ def launch(options: SessionOptions, requests: StopRequest) -> Ended:
     Raises:
         DigideepError: what the user, the machine or an environment did wrong; its class says the exit code.
     """
-    prepare_process()
     if options.device is not None:
         require_device(options.device)
     if options.record:

@@ -73,6 +73,9 @@ def _answer(request: Request, requests: StopRequest) -> int:
         from digideep.params.describe import describe
 
         return _print(describe(request.options, as_json=request.as_json))
+    from digideep.utility.device import prepare_process
+
+    prepare_process()
     if request.check_resume is not None:
         from digideep.check_resume import check_resume
 
@@ -129,9 +132,11 @@ def run(params: str | None = None, cpanel: Mapping[str, Any] | None = None, **op
     """
     from digideep.errors import UsageError
     from digideep.pipeline.cli import from_keywords
+    from digideep.utility.device import prepare_process
 
     requests = StopRequest()
     requests.install()
+    prepare_process()
     try:
         asked = from_keywords(params, cpanel, **options)
         if asked.check_resume is not None:

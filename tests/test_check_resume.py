@@ -24,7 +24,7 @@ def test_equal_bits_are_exit_0_and_both_sessions_are_removed(command: Run, tmp_p
     ended = command("--params", TOY, "--check-resume", "1", "--set", "test_win_size=1", "stop_return=-1e9")
 
     assert ended.out == ["session: none (check)"]
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert list((tmp_path / "scratch").glob("digideep-*")) == []
     assert list(tmp_path.iterdir()) == [tmp_path / "scratch"]
 
 
@@ -44,7 +44,7 @@ def test_an_environment_without_state_is_exit_8_and_named(command: Run, tmp_path
     ended = command("--params", TOY, "--check-resume", "--set", "model_name=toy_parts:Stateless-v0", expect=8)
 
     assert "Stateless-v0 has no state to save" in ended.err.splitlines()[-1]
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert list((tmp_path / "scratch").glob("digideep-*")) == []
 
 
 def test_a_failing_run_keeps_its_exit_code_and_message(command: Run, tmp_path: Path) -> None:
@@ -70,4 +70,4 @@ def test_a_signal_ends_the_check_and_leaves_nothing(start: Callable[..., object]
 
     assert ended.code == 143
     assert ended.err.splitlines()[-1].startswith("digideep: error: --check-resume: ")
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert list((tmp_path / "scratch").glob("digideep-*")) == []

@@ -81,7 +81,7 @@ def not_finite(bad: Bad, slab: Slab, *, rows: int, worker: int, length: int) -> 
 
 
 def _first(array: Array, key: str) -> Bad | None:
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" or array.size == 0:  # no rewards: the first reset went bad
         return None
     flat = array.reshape(array.shape[0], array.shape[1], -1)
     places = np.argwhere(~np.isfinite(flat))

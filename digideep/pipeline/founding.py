@@ -129,7 +129,7 @@ def lineage_of(path: str) -> dict[str, Any]:
 
 
 def _initial_checkpoint(path: str) -> Checkpoint:
-    source, number = resolve_checkpoint(path)
+    source, number = resolve_checkpoint(path, option="init_from")
     return CheckpointStore(source.checkpoints, session_id="", run_id="reader").load(number)
 
 

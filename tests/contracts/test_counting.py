@@ -1,4 +1,4 @@
-"""CountingEnv and CountingActor through every back end: no row is lost, repeated or swapped at any end of an episode."""
+"""CountingEnv and CountingActor through every back end: no row is lost, repeated or swapped at an end of an episode."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ def test_keys_of_the_state_are_names_of_the_params(session: Path) -> None:
     described = manifest(session)
 
     assert set(described["components"]) == {
-        "agents.agent", "memory.train", "explorer.train", "statistics", "counters", "runner", "rng", "monitor", "clocks",
+        "agents.agent", "memory.train", "explorer.train", "statistics", "counters", "runner", "rng", "monitor",
+        "clocks",
     }  # fmt: skip
     assert "digideep." not in (session / "checkpoints" / "checkpoint-4" / "state.json").read_text().replace(
         "digideep.testing", ""

@@ -101,9 +101,7 @@ def test_a_stop_after_the_last_cycle_leaves_only_the_test_to_do(
     # The number is written once: what the test and the log add to the state is not in it, all that was learnt is.
     assert ended.saved == ["checkpoint-8"]
     found = differences(straight, session)
-    assert set(found) == {"state", "manifest epoch", "manifest components", "state/runner", "state/monitor"} & set(
-        found
-    )
+    assert set(found) <= {"state", "manifest epoch", "manifest components", "state/runner", "state/monitor"}
     assert last_checkpoint(straight)["tensors"] == last_checkpoint(session)["tensors"]
     assert read(session / "summary.json")["state"] == "done"
     check_logs_continue(session)
