@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 from digideep.utility.device import prepare_process
 
+prepare_process()  # must stand before the libraries are imported, here and in the programs that tests start
+
 TOY_DIRECTORY = Path(__file__).resolve().parent / "toy"
 TOY = str(TOY_DIRECTORY / "toy_params.py")
 CLOCKS = ("time/", "machine/")
@@ -74,7 +76,6 @@ class Program:
         env: Mapping[str, str] | None = None,
         ignored: Sequence[int] = (),
     ) -> None:
-        prepare_process()  # what must stand before the libraries are imported
         _context.set_forkserver_preload(_PRELOADED)
         environment = {**os.environ, **(env or {}), "TOY_MOMENTS": json.dumps(moments or {})}
         self._err = cwd / f"stderr-{os.urandom(4).hex()}"

@@ -118,14 +118,15 @@ def test_all_damaged_is_exit_5(command: Run, argv: list[str]) -> None:
     assert ended.saved == []
 
 
-def test_checkpoints_that_were_removed_by_hand_are_told_as_none(command: Run, argv: list[str]) -> None:
-    session = command(*argv, *SETS, "max_exec_iter=1", "--session-name", "named", expect=75).session
+def test_checkpoints_that_were_removed_by_hand_are_no_reason_to_begin_again(command: Run, argv: list[str]) -> None:
+    named = [*argv, *SETS, "max_exec_iter=1", "--session-name", "named"]
+    session = command(*named, expect=75).session
     shutil.rmtree(session / "checkpoints")
 
-    ended = command(*argv, *SETS, "max_exec_iter=1", "--session-name", "named", expect=75)
+    ended = command(*named, expect=5)
 
-    assert ended.out[1] == "autoresume: restarted, no checkpoint yet"
-    assert rows(session / "varlog.jsonl")[0]["meta"]["epoch"] == 1
+    assert "named" in ended.err.splitlines()[-1]
+    assert not (session / "checkpoints").exists()
 
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fakes import TOY, Ended
+
+from digideep.check_resume import first_difference
 
 Run = Callable[..., Ended]
 
@@ -24,7 +28,7 @@ def test_equal_bits_are_exit_0_and_both_sessions_are_removed(command: Run, tmp_p
     ended = command("--params", TOY, "--check-resume", "1", "--set", "test_win_size=1", "stop_return=-1e9")
 
     assert ended.out == ["session: none (check)"]
-    assert list((tmp_path / "scratch").glob("digideep-*")) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
     assert list(tmp_path.iterdir()) == [tmp_path / "scratch"]
 
 
@@ -44,7 +48,7 @@ def test_an_environment_without_state_is_exit_8_and_named(command: Run, tmp_path
     ended = command("--params", TOY, "--check-resume", "--set", "model_name=toy_parts:Stateless-v0", expect=8)
 
     assert "Stateless-v0 has no state to save" in ended.err.splitlines()[-1]
-    assert list((tmp_path / "scratch").glob("digideep-*")) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_a_failing_run_keeps_its_exit_code_and_message(command: Run, tmp_path: Path) -> None:
@@ -61,6 +65,27 @@ def test_it_goes_with_plain_training_only(command: Run, option: str) -> None:
     assert option in command("--params", TOY, "--check-resume", option, expect=2).err
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({"a": 1, "b": [1, 2.0]}, {"a": 1, "b": [1, 2.0]}, ""),
+        ({"a": 1}, {"a": 1.0}, "x/a"),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, "x/a/b"),
+        ({"a": 1}, {}, "x"),
+        ({}, {"a": 1}, "x"),
+        ({"a": [1, 2]}, {"a": [1]}, "x/a"),
+        ({"a": float("nan")}, {"a": float("nan")}, ""),
+        ({"a": np.zeros(2)}, {"a": -np.zeros(2)}, "x/a"),
+        ({"a": np.zeros(2)}, {"a": np.zeros(2, np.float32)}, "x/a"),
+        ({"a": np.array([np.nan])}, {"a": np.array([np.nan])}, ""),
+    ],
+)
+def test_the_first_difference_is_named_by_its_path(one: object, other: object, expected: str) -> None:
+    found = first_difference(one, other, path="x")
+
+    assert re.split("[: ]", found)[0] == expected
+
+
 def test_a_signal_ends_the_check_and_leaves_nothing(start: Callable[..., object], tmp_path: Path) -> None:
     program = start("--params", TOY, "--check-resume", "400", env={**os.environ, "TMPDIR": str(tmp_path / "scratch")})
     program.wait_for("session: none (check)")  # type: ignore[attr-defined]
@@ -70,4 +95,4 @@ def test_a_signal_ends_the_check_and_leaves_nothing(start: Callable[..., object]
 
     assert ended.code == 143
     assert ended.err.splitlines()[-1].startswith("digideep: error: --check-resume: ")
-    assert list((tmp_path / "scratch").glob("digideep-*")) == []
+    assert list((tmp_path / "scratch").iterdir()) == []

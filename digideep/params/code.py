@@ -102,7 +102,9 @@ def _siblings(source: Source) -> list[str]:
         return []
     directory = source.path.parent
     files = {
-        name: getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name != "__main__"
+        name: getattr(module, "__file__", None)
+        for name, module in list(sys.modules.items())
+        if not name.startswith("__")
     }
     return [
         top_level(name)

@@ -20,6 +20,9 @@ _PACKAGES = ("gymnasium", "numpy", "safetensors", "torch")
 def versions() -> dict[str, str]:
     """Return the versions that the bits of a run depend on."""
     found = {"digideep": __version__, "python": platform.python_version()}
+    found["mkl_cbwr"] = os.environ.get(
+        "MKL_CBWR", "none"
+    )  # which instructions MKL keeps to, read when torch is imported
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

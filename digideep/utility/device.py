@@ -35,12 +35,12 @@ def prepare_process() -> None:
     """Set what numeric libraries read once, when they are imported: call it before numpy and torch.
 
     numpy's products then run in one thread, and MKL, where torch uses it, keeps to one set of instructions. Where numpy
-    is imported already (`digideep.run` in a notebook) its threads stay what they are, and checkpoints say so.
+    or torch is imported already (`digideep.run` in a notebook) it stays as it is, and checkpoints say so.
     """
     if "numpy" not in sys.modules:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would be printed on standard output
-    if platform.machine() in ("x86_64", "AMD64"):
+    if platform.machine() in ("x86_64", "AMD64") and "torch" not in sys.modules:
         wide = "avx512f" in _cpu_flags()
         os.environ.setdefault("MKL_CBWR", "AVX512,STRICT" if wide else "AVX2,STRICT")
 

@@ -223,7 +223,8 @@ def _scaled(raw: Array, scale: Scale) -> Array:
 
 
 def _plain(moments: ArrayMoments) -> StateDict:
-    return {"rows": moments.rows, "mean": moments.mean.copy(), "m2": moments.m2.copy()}
+    # Arrays also where the moments of a scalar are numpy scalars: what is saved must not depend on an earlier load.
+    return {"rows": moments.rows, "mean": np.array(moments.mean), "m2": np.array(moments.m2)}
 
 
 def _moments(state: Mapping[str, Any]) -> ArrayMoments:

@@ -9,8 +9,8 @@ import pytest
 from fakes import TOY, read, state
 
 import digideep
+from digideep.check_resume import first_difference
 from digideep.pipeline.engine import SerialEngine
-from digideep.utility.differences import first_difference
 
 
 @pytest.fixture(autouse=True)

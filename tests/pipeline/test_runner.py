@@ -43,7 +43,6 @@ def test_parts_of_an_epoch_come_in_their_order(tmp_path: Path, monkeypatch: pyte
         "log",
         "save",
         "finalize",
-        "save_final_checkpoint",
     ):
         really = getattr(Runner, name)
 
@@ -57,7 +56,7 @@ def test_parts_of_an_epoch_come_in_their_order(tmp_path: Path, monkeypatch: pyte
 
     assert calls == [
         "override", "lazy_connect_signal", "save", "train_cycle", "train_cycle", "monitor_epoch", "log", "save",
-        "finalize", "save_final_checkpoint",
+        "finalize",
     ]  # fmt: skip
 
 

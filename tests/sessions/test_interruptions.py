@@ -113,15 +113,16 @@ def test_handlers_stand_before_anything_heavy_is_imported() -> None:
     program = (
         "import signal, sys\n"
         "from digideep.pipeline.signals import StopRequest\n"
-        "StopRequest.install = lambda self: (print(sorted({'torch', 'numpy', 'gymnasium', 'argparse', 'yaml'} "
-        "& set(sys.modules))), sys.exit(0))\n"
+        "heavy = {'torch', 'numpy', 'gymnasium', 'argparse', 'yaml'}\n"
+        "tell = lambda self: (sys.stderr.write(str(sorted(heavy & set(sys.modules)))), sys.exit(0))\n"
+        "StopRequest.install = tell\n"
         "from digideep.main import console\n"
         "console()\n"
     )
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "[]\n"
+    assert done.stderr == "[]"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
