@@ -42,24 +42,13 @@ def test_components_that_were_loaded_are_those_that_were_saved(tmp_path: Path, m
     def comparing(self: SerialEngine, components: Any) -> None:
         load(self, components)
         for name, value in self.components().items():
-            found.extend(filter(None, [_difference(value, components[name], name)]))
+            found.extend(filter(None, [first_difference(value, components[name], path=name)]))
 
     monkeypatch.setattr(SerialEngine, "load_components", comparing)
 
     digideep.run(load_checkpoint=str(root), resume=True, log_level="fatal")
 
     assert found == []
-
-
-def _difference(value: Any, saved: Any, name: str) -> str:
-    """Return the first difference; a scalar and an array without dimensions are the same number."""
-    return first_difference(_plain(value), _plain(saved), path=name)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(element) for key, element in value.items()}
-    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def test_frames_are_real_transitions_only(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -71,7 +72,8 @@ def test_an_ignored_hangup_is_left_alone() -> None:
 
 def test_signals_that_were_blocked_across_an_exec_are_delivered() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-    os.kill(os.getpid(), signal.SIGUSR1)
+    # To this thread: one to the process would go to any other thread, where nothing is blocked.
+    signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
     requests = StopRequest()
     try:
         requests.install()
