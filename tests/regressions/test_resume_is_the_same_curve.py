@@ -95,9 +95,9 @@ def test_what_an_environment_was_told_of_the_progress_is_not_lost(command: Run, 
     straight = command(*toy("straight"), *cpanel).session
     session = command(*toy("stopped"), *cpanel, moments={"learnt 5": ["SIGTERM"]}, expect=143).session
 
-    command("--load-checkpoint", str(session), "--resume")
+    resumed = command("--load-checkpoint", str(session), "--resume")
 
-    assert differences(straight, session) == []
+    assert differences(straight, session) == [], resumed.err
 
 
 def test_going_back_to_the_best_point_is_one_option(command: Run, toy: Toy) -> None:
