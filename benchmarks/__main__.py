@@ -123,9 +123,11 @@ def _run(contender: Contender, setting: str, *, seed: int, frames: int, threads:
 
 
 def _summarise(results: dict[str, list[Result]]) -> None:
-    ours = results.pop("digideep")
+    ours = results["digideep"]
     print("versions: " + ", ".join(f"{k} {v}" for k, v in sorted(ours[0].versions.items())))
     for name, rows in results.items():
+        if rows is ours:
+            continue
         speed = median_ratio([r.steps_per_s for r in ours], [r.steps_per_s for r in rows])
         returns = difference_of_means([r.final_return for r in ours], [r.final_return for r in rows])
         versions = ", ".join(f"{k} {v}" for k, v in sorted(rows[0].versions.items()))
