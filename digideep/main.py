@@ -31,8 +31,9 @@ def console() -> None:
     keep_for_ourselves()
     requests = StopRequest()
     requests.install()
-    # The handlers stay to the end: a signal that comes while the process is leaving must not change its exit code.
-    sys.exit(_main(sys.argv[1:], requests))
+    code = _main(sys.argv[1:], requests)
+    requests.ignore()  # a signal that comes while the process is leaving must not change its exit code
+    sys.exit(code)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
+from torch.optim.adam import adam
 
 from digideep.errors import CheckpointError, ConfigError, ShapeError
 
@@ -120,24 +121,35 @@ class FlatAdam:
 
     def __init__(self, flat: FlatParameters, *, eps: float) -> None:
         self._flat = flat
-        parameter = nn.Parameter(flat.values)
-        parameter.grad = flat.gradients
-        self._adam = torch.optim.Adam([parameter], lr=0.0, eps=eps, fused=True)
+        self._eps = eps
         device = flat.values.device
-        # Torch makes these at the first step; a checkpoint before it would then have another form than one after it.
         self._state: dict[str, torch.Tensor] = {
             "step": torch.zeros((), dtype=torch.float32, device=device),
             "exp_avg": torch.zeros_like(flat.values),
             "exp_avg_sq": torch.zeros_like(flat.values),
         }
-        self._adam.state[parameter] = self._state
 
     def step(self, lr: float, *, skip: torch.Tensor | None = None) -> None:
         """Move the parameters by one step; where the scalar `skip` is 1 nothing moves, and nobody waits to know."""
-        self._adam.param_groups[0]["lr"] = lr
-        if skip is not None:
-            self._adam.found_inf = skip  # type: ignore[attr-defined]
-        self._adam.step()
+        # The function, not the class: making an Adam imports torch's compiler, which takes longer than torch itself.
+        with torch.no_grad():
+            adam(
+                [self._flat.values],
+                [self._flat.gradients],
+                [self._state["exp_avg"]],
+                [self._state["exp_avg_sq"]],
+                [],
+                [self._state["step"]],
+                fused=True,
+                found_inf=skip,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=lr,
+                weight_decay=0.0,
+                eps=self._eps,
+                maximize=False,
+            )
 
     def state(self) -> AdamState:
         """Return a copy of the state."""

@@ -23,6 +23,7 @@ def versions() -> dict[str, str]:
     found["mkl_cbwr"] = os.environ.get(
         "MKL_CBWR", "none"
     )  # which instructions MKL keeps to, read when torch is imported
+    found["openblas_coretype"] = os.environ.get("OPENBLAS_CORETYPE", "none")  # the kernels that numpy keeps to
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

@@ -81,6 +81,11 @@ class StopRequest:
         self._former.clear()
         self._watchdog = None
 
+    def ignore(self) -> None:
+        """Ignore every signal from now on, for a process that is leaving: the interpreter takes handlers away first."""
+        for number in self._former:
+            signal.signal(number, signal.SIG_IGN)
+
     def is_stopping(self) -> bool:
         """Whether a signal has asked for an end."""
         return self.stop_signal is not None
