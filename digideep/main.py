@@ -80,7 +80,10 @@ def _answer(request: Request, requests: StopRequest) -> int:
     if request.check_resume is not None:
         from digideep.check_resume import check_resume
 
-        return check_resume(request, requests)
+        code = check_resume(request, requests)
+        half = request.check_resume
+        _complain(f"digideep: check-resume: {half} + {half} epochs end with the bits of {2 * half} in one go")
+        return code
     return _launch(request, requests).exit_code
 
 

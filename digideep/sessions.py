@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from digideep.errors import CheckpointError, DigideepError, StorageError, TrustError, UsageError, one_line
 from digideep.pipeline.inventory import (
@@ -27,6 +27,9 @@ from digideep.pipeline.layout import check_session, read_meta, session_root
 from digideep.pipeline.stdout import show
 from digideep.pipeline.summary import Summary
 from digideep.pipeline.trust import assess, importable_packages, sign
+
+if TYPE_CHECKING:
+    from digideep.pipeline.checkpoint import CheckpointStore
 
 __all__ = ["Answer", "main"]
 
@@ -226,11 +229,20 @@ def _fsck(options: argparse.Namespace) -> Answer:
     found = [
         {"name": f"checkpoint-{number}", "ok": not damage, "damage": [one_line(reason) for reason in damage]}
         for number in store.numbers()
-        for damage in [store.verify(number)]
+        for damage in [store.verify(number) or _unreadable(store, number)]
     ]
     lines = [f"{entry['name']}: {_verdict(entry)}" for entry in found] or ["no checkpoints"]
     damaged = any(not entry["ok"] for entry in found)
     return Answer({"path": one_line(paths.root), "checkpoints": found}, lines, CheckpointError.exit_code * damaged)
+
+
+def _unreadable(store: CheckpointStore, number: int) -> list[str]:
+    """Return why a checkpoint whose bytes are what its manifest says cannot be read, as a resume would find out."""
+    try:
+        store.load(number)
+    except CheckpointError as error:
+        return [str(error)]
+    return []
 
 
 def _verdict(entry: dict[str, Any]) -> str:

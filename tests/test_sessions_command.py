@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from digideep import sessions
+from digideep.pipeline import contents as checkpoint_files
 from digideep.pipeline import selftest
 from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
 from digideep.pipeline.inventory import row_of, tree_bytes
@@ -154,6 +155,23 @@ def test_fsck_names_every_damaged_checkpoint_and_ends_with_5(new_session: Maker,
     assert (lines[0], lines[2]) == ("checkpoint-1: ok", "checkpoint-3: ok")
     assert lines[1].startswith("checkpoint-2: damaged: agents.agent.safetensors")
     assert {path: path.stat().st_mtime_ns for path in paths.root.rglob("*")} == before
+
+
+def test_fsck_finds_a_file_that_is_whole_and_cannot_be_read(
+    new_session: Maker, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = new_session()
+    good = checkpoint_files.write_safetensors
+    with monkeypatch.context() as hostile:
+        hostile.setattr(
+            checkpoint_files, "write_safetensors", lambda arrays: [b"\xff" * 8 + b"".join(good(arrays))[8:]]
+        )
+        _save(paths, 1)
+
+    code, out, _ = _answer(capsys, "fsck", str(paths.root))
+
+    assert code == 5
+    assert out.startswith("checkpoint-1: damaged: ")
 
 
 def test_trust_signs_what_the_parameters_name_with_their_changes(new_session: Maker, capsys: Output) -> None:

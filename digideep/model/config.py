@@ -27,7 +27,7 @@ class MLPConfig(ModelConfig):
     builds: ClassVar[str] = "digideep.model.mlp:ActorCriticMLP"
     network_class: ClassVar[str] = "mlp"
 
-    hidden_sizes: tuple[int, ...] = setting((64, 64), "units of each hidden layer", unit="units", low=1)
+    hidden_sizes: tuple[int, ...] = setting((64, 64), "units of each hidden layer", unit="units", low=1, high=65536)
     activation: Activation = setting("tanh", "between the layers")
     shared: bool = setting(False, "whether policy and value function share the hidden layers")
 

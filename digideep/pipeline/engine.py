@@ -279,6 +279,7 @@ class SerialEngine:
         if threads == "auto":
             threads = self.chosen.get("threads") or choose_threads(self._network(agents)[0])
         torch.set_num_threads(threads)
+        logger.info("torch threads: %d (/engine/num_threads)", threads)
         self.chosen["threads"] = threads
 
     def _network(self, agents: Mapping[str, Node]) -> tuple[str, int]:

@@ -66,13 +66,13 @@ class Evaluator:
         self._test_explorer: Any = None
 
     def test(self, actors: Mapping[str, Actor]) -> list[Episode] | None:
-        """Return the episodes of one test, or None where a signal asked for an end in the middle of it."""
+        """Return the episodes of one test, or None where it was given up, since a signal leaves no time for it."""
         requests = self._session.requests
         with _generators_kept():
             if self._test_explorer is None:
                 self._test_explorer = self._build("test", seed=self._seed, monitor_dir=self._session.paths.monitor)
             self._test_explorer.set_actors(actors)
-            episodes: list[Episode] = self._test_explorer.evaluate(should_stop=requests.is_stopping)
+            episodes: list[Episode] = self._test_explorer.evaluate(should_stop=requests.is_urgent)
         complete = len(episodes) == self._params["explorer"]["test"]["n_episodes"]
         return episodes if complete else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from digideep.utility.timertree import ProfileLog
 from digideep.utility.usage import UsageThread
 
 __all__ = ["SessionLogs"]
+
+logger = logging.getLogger(__name__)
 
 _USAGE_INTERVAL_S = 5.0
 
@@ -151,7 +154,10 @@ def _cut_file(path: Path, length: int) -> None:
     try:
         descriptor = open_plain(path, os.O_RDWR)
         try:
-            os.ftruncate(descriptor, min(length, os.fstat(descriptor).st_size))
+            size = os.fstat(descriptor).st_size
+            if size < length:
+                logger.warning("%s: rows are missing, %d bytes of %d are left", one_line(path), size, length)
+            os.ftruncate(descriptor, min(length, size))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -158,10 +158,11 @@ class Runner:
         while outcome is None:
             if not self.state.pending:
                 self.train_cycle()
-            outcome = self._after_cycle()
-            if outcome is None and self.state.pending:
+            # A checkpoint of this number is written once: with test and log of an epoch that is over, if time permits.
+            if self.state.pending and not self.session.requests.is_urgent():
                 self._end_epoch()
                 outcome = self.termination_check()
+            outcome = outcome or self._after_cycle()
         return self.finalize(outcome)
 
     def train_cycle(self) -> None:

@@ -40,6 +40,7 @@ class StopRequest:
         self.on_deadline: Callable[[int], None] | None = None
         self.created = time.monotonic()
         self._save = False
+        self._asked_at: float | None = None  # when the first request came that has not been taken up
         self._interrupts = 0
         self._deadline: float | None = None
         self._former: dict[int, Any] = {}
@@ -90,14 +91,24 @@ class StopRequest:
         """Whether a signal has asked for an end."""
         return self.stop_signal is not None
 
+    def is_urgent(self) -> bool:
+        """Whether half of the grace period has passed since a save or an end was asked for."""
+        return self._asked_at is not None and time.monotonic() - self._asked_at > 0.5 * self.grace_s
+
     def request_save(self) -> None:
         """Ask for a save at the end of the cycle, as SIGUSR1 does."""
         self._save = True
+        self._note_time()
 
     def request_stop(self, number: int) -> None:
         """Ask for an end, as the signal `number` does; the first one counts."""
         if self.stop_signal is None:
             self.stop_signal = number
+        self._note_time()
+
+    def _note_time(self) -> None:
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
 
     def received(self) -> list[int]:
         """Return the signals that have been asked for and not been taken up yet."""
@@ -107,11 +118,13 @@ class StopRequest:
     def take_save(self) -> bool:
         """Return whether a save was asked for since the last call."""
         asked, self._save = self._save, False
+        if self.stop_signal is None:
+            self._asked_at = None
         return asked
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:
-            self._save = True
+            self.request_save()
         else:
             self.request_stop(number)
 

@@ -91,10 +91,33 @@ def test_an_epoch_budget_and_a_resume_change_nothing(digideep: Run, resume: Run,
 
 
 @pytest.mark.parametrize("moment", ["learnt 8", "test 4"])
-def test_a_stop_after_the_last_cycle_leaves_only_the_test_to_do(
+def test_a_stop_after_the_last_cycle_comes_after_the_test_and_changes_nothing(
+    digideep: Run, toy: Toy, straight: Path, moment: str
+) -> None:
+    session = digideep(*toy("settled"), moments={moment: ["SIGTERM"]}, expect=0).session
+
+    assert state(session)["runner"]["pending"] is False
+    assert differences(straight, session) == []
+
+
+@pytest.mark.parametrize("moment", ["learnt 4", "test 2"])
+def test_a_stop_at_the_end_of_an_epoch_comes_after_the_test_and_changes_nothing(
     digideep: Run, resume: Run, toy: Toy, straight: Path, moment: str
 ) -> None:
-    session = digideep(*toy("last"), moments={moment: ["SIGTERM"]}, expect=143).session
+    session = digideep(*toy("boundary"), moments={moment: ["SIGTERM"]}, expect=143).session
+    assert state(session)["runner"]["pending"] is False
+
+    resume(session)
+
+    assert differences(straight, session) == []
+
+
+@pytest.mark.parametrize("moment", ["learnt 8", "test 4"])
+def test_a_stop_without_time_for_the_test_leaves_only_that_to_do(
+    digideep: Run, resume: Run, toy: Toy, straight: Path, moment: str
+) -> None:
+    # The first Ctrl-C has no deadline, so that only the test is hurried.
+    session = digideep(*toy("last", "grace_s=0.0001"), moments={moment: ["SIGINT"]}, expect=130).session
     assert state(session)["runner"]["pending"] is True
 
     ended = resume(session)

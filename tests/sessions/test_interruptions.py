@@ -208,7 +208,7 @@ def test_workers_end_with_a_killed_parent(start: Start, toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(("moments", "code"), [({}, 0), ({"cycle 2": ["SIGTERM"]}, 143)])
+@pytest.mark.parametrize(("moments", "code"), [({}, 0), ({"cycle 1": ["SIGTERM"]}, 143)])
 def test_every_environment_is_closed(
     digideep: Run, toy: Toy, tmp_path: Path, workers: int, moments: dict[str, list[str]], code: int
 ) -> None:

@@ -296,7 +296,10 @@ class Stepper:
 
     def render(self, env: int) -> Any:
         """Return what `render()` of an environment gives."""
-        return self._envs[env - self._range.start].render()
+        try:
+            return self._envs[env - self._range.start].render()
+        except Exception as error:
+            self._fail(env - self._range.start, error)
 
     def close(self) -> None:
         """Close every environment; what one of them raises is logged, since the others have to be closed too."""
