@@ -45,9 +45,9 @@ def test_another_noise_each_time_is_exit_8_and_named(command: Run, tmp_path: Pat
 
 
 def test_an_environment_without_state_is_exit_8_and_named(command: Run, tmp_path: Path) -> None:
-    ended = command("--params", TOY, "--check-resume", "--set", "model_name=toy_parts:Stateless-v0", expect=8)
+    ended = command("--params", TOY, "--check-resume", "--set", "model_name=toy_parts:ToyStateless-v0", expect=8)
 
-    assert "Stateless-v0 has no state to save" in ended.err.splitlines()[-1]
+    assert "ToyStateless-v0 has no state to save" in ended.err.splitlines()[-1]
     assert list((tmp_path / "scratch").iterdir()) == []
 
 

@@ -90,7 +90,7 @@ def test_a_stop_inside_an_epoch_keeps_epoch_cycle_and_frame(command: Run, toy: T
 
 @pytest.mark.parametrize("name", ["Recording", "Forgetful"])
 def test_what_an_environment_was_told_of_the_progress_is_not_lost(command: Run, toy: Toy, name: str) -> None:
-    knobs = {"model_name": f"toy_parts:{name}-v0", "normalize_rewards": False, "test_activate": False}
+    knobs = {"model_name": f"toy_parts:Toy{name}-v0", "normalize_rewards": False, "test_activate": False}
     cpanel = ["--cpanel", json.dumps(knobs)]
     straight = command(*toy("straight"), *cpanel).session
     session = command(*toy("stopped"), *cpanel, moments={"learnt 5": ["SIGTERM"]}, expect=143).session

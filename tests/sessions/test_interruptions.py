@@ -214,7 +214,7 @@ def test_every_environment_is_closed(
 ) -> None:
     closed = tmp_path / "closed"
     knobs = {
-        "model_name": "toy_parts:Recording-v0", "env_kwargs": {"closed": str(closed)}, "num_workers": workers,
+        "model_name": "toy_parts:ToyRecording-v0", "env_kwargs": {"closed": str(closed)}, "num_workers": workers,
         "number_epochs": 1, "test_activate": False, "normalize_rewards": False,
     }  # fmt: skip
 

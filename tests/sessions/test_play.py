@@ -173,7 +173,7 @@ def test_a_fresh_policy_plays_dry(command: Run, toy: Toy, tmp_path: Path) -> Non
 
 def test_other_arguments_of_the_environment_reach_tests_and_plays_only(command: Run, toy: Toy) -> None:
     knobs = {
-        "model_name": "toy_parts:Recording-v0",
+        "model_name": "toy_parts:ToyRecording-v0",
         "env_kwargs": {"bonus": 1.0},
         "play_env_kwargs": {"bonus": 10.0},
         "number_epochs": 1,

@@ -94,7 +94,7 @@ def test_a_function_that_is_not_there_is_a_usage_error_and_nothing_is_left(
 
 def test_metrics_of_an_environment_reach_every_place(command: Run, toy: Toy) -> None:
     knobs = {
-        "model_name": "toy_parts:Recording-v0", "info_keys": ["is_success", "colour"], "number_epochs": 2,
+        "model_name": "toy_parts:ToyRecording-v0", "info_keys": ["is_success", "colour"], "number_epochs": 2,
         "normalize_rewards": False, "normalize_observations": False, "test_win_size": 2,
     }  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_metrics_of_an_environment_reach_every_place(command: Run, toy: Toy) -> 
 
 
 def test_environments_are_told_the_progress_at_each_epoch(command: Run, toy: Toy) -> None:
-    knobs = {"model_name": "toy_parts:Recording-v0", "normalize_rewards": False, "test_win_size": 1}
+    knobs = {"model_name": "toy_parts:ToyRecording-v0", "normalize_rewards": False, "test_win_size": 1}
 
     session = command(*toy("told"), "--cpanel", json.dumps(knobs)).session
 
@@ -124,14 +124,14 @@ def test_environments_are_told_the_progress_at_each_epoch(command: Run, toy: Toy
 
 
 def test_an_environment_without_state_says_so_and_starts_new_episodes(command: Run, toy: Toy) -> None:
-    knobs = {"model_name": "toy_parts:Stateless-v0", "number_epochs": 2, "max_exec_iter": 1, "test_win_size": 1}
+    knobs = {"model_name": "toy_parts:ToyStateless-v0", "number_epochs": 2, "max_exec_iter": 1, "test_win_size": 1}
 
     first = command(*toy("stateless"), "--cpanel", json.dumps(knobs), expect=75)
     second = command("--load-checkpoint", str(first.session), "--resume")
 
     for ended in (first, second):
         line = next(line for line in ended.err.splitlines() if "resume starts new episodes" in line)
-        assert "resume starts new episodes: Stateless-v0 has no state to save" in line
+        assert "resume starts new episodes: ToyStateless-v0 has no state to save" in line
         assert ended.err.count("resume starts new episodes") == 1
     assert "environment" in read(first.session / "summary.json")["exactness"]
 

@@ -134,6 +134,6 @@ class ForgetfulEnv(RecordingEnv):
         self._steps = state["steps"]
 
 
-for _name in ("Stateless", "Recording", "Forgetful"):
+for _name in ("ToyStateless", "ToyRecording", "ToyForgetful"):
     if f"{_name}-v0" not in gymnasium.registry:
-        gymnasium.register(id=f"{_name}-v0", entry_point=f"{__name__}:{_name}Env")
+        gymnasium.register(id=f"{_name}-v0", entry_point=f"{__name__}:{_name.removeprefix('Toy')}Env")
