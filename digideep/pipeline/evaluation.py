@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from digideep.pipeline.fsio import publish_json
+from digideep.pipeline.state import mean_and_deviation
 from digideep.pipeline.video import VideoRecorder
 from digideep.types import Actor, Episode, Node
 from digideep.utility.node import build
@@ -34,9 +35,7 @@ class Evaluation(NamedTuple):
     @classmethod
     def of(cls, episodes: list[Episode]) -> Evaluation:
         """Return the summary of `episodes`; the deviation is that of the population."""
-        returns = [episode.return_ for episode in episodes]
-        mean = math.fsum(returns) / len(returns)
-        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in returns) / len(returns))
+        mean, deviation = mean_and_deviation(episodes)
         successes = [episode.metrics["is_success"] for episode in episodes if "is_success" in episode.metrics]
         rate = math.fsum(successes) / len(successes) if successes else None
         return cls(episodes=episodes, mean_return=mean, std_return=deviation, success_rate=rate)

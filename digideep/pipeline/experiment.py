@@ -12,15 +12,14 @@ __all__ = ["Experiment"]
 class Experiment(NamedTuple):
     """Parameters of one session, merged and checked.
 
-    `base` is the tree that `params.yaml` holds, `params` the tree with every entry of `repeal` applied, `changes` the
-    entries that this start adds. `allowed` are the packages that the tree may name.
+    `params` is the tree as it stands now, `changes` are the entries that this start adds to repeal.json. Of a new
+    session `base` is the tree that `params.yaml` gets. `allowed` are the packages that the tree may name.
     """
 
     preset: str
     cpanel: Mapping[str, Any]
     base: Mapping[str, Any]
     params: Mapping[str, Any]
-    repeal: Sequence[Mapping[str, Any]] = ()
     changes: Sequence[Mapping[str, Any]] = ()
     allowed: tuple[str, ...] = ("digideep",)
     modules: tuple[str, ...] = ()  # importable packages to copy, beyond digideep

@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 from digideep.types import Counters, Episode, StateDict
 
-__all__ = ["Goal", "RunnerState", "ScoredTest"]
+__all__ = ["Goal", "RunnerState", "ScoredTest", "mean_and_deviation"]
+
+
+def mean_and_deviation(episodes: Sequence[Episode]) -> tuple[float, float]:
+    """Return the mean return of at least one episode, and the deviation of the returns as a population."""
+    returns = [episode.return_ for episode in episodes]
+    mean = math.fsum(returns) / len(returns)
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in returns) / len(returns))
 
 
 class Goal(NamedTuple):
@@ -31,10 +38,8 @@ class ScoredTest(NamedTuple):
     @classmethod
     def of(cls, episodes: Sequence[Episode], *, epoch: int, frame: int) -> ScoredTest:
         """Return the summary of `episodes`; the deviation is that of the population."""
-        returns = [episode.return_ for episode in episodes]
-        mean = math.fsum(returns) / len(returns)
-        variance = math.fsum((value - mean) ** 2 for value in returns) / len(returns)
-        return cls(epoch=epoch, frame=frame, mean_return=mean, std_return=math.sqrt(variance), n=len(returns))
+        mean, deviation = mean_and_deviation(episodes)
+        return cls(epoch=epoch, frame=frame, mean_return=mean, std_return=deviation, n=len(episodes))
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data."""

@@ -14,12 +14,15 @@ from digideep.environment.state import capture
 from digideep.errors import EnvironmentFailure, WorkerError
 
 
-def run(num_workers: int, **kwargs: Any) -> None:
+def run(num_workers: int, **kwargs: Any) -> int:
+    """Sample three chunks, close, and return the real transitions in them."""
+    frames = 0
     made = explorer(num_workers=num_workers, kwargs={"lengths": [3], **kwargs})
     with contextlib.closing(made):
         made.set_actors({"agent": Follower()})
         for _ in range(3):
-            made.update()
+            frames += made.update().meta.env_steps
+    return frames
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -58,7 +61,9 @@ def test_exit_while_a_state_is_restored_is_a_failure_of_the_environment(num_work
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_exit_while_it_is_closed_keeps_nobody_from_going_on(num_workers: int) -> None:
-    run(num_workers, fault="leave close", fault_at=99)
+    frames = run(num_workers, fault="leave close", fault_at=99)
+
+    assert frames == run(num_workers)
 
 
 def test_exit_while_a_state_is_captured_is_a_failure_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

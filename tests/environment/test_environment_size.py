@@ -73,4 +73,7 @@ def test_what_fits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     # 3 x 501 rows of 32 bytes, and less than 2 kB beside them.
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(50_200))
 
-    explorer(n_steps=500).close()
+    made = explorer(n_steps=500)
+    made.close()
+
+    assert made.num_envs == 3

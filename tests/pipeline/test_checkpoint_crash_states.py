@@ -17,23 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoint_meta import META
 
 from digideep.errors import CheckpointError
-from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
+from digideep.pipeline.checkpoint import CheckpointStore, Component
 from digideep.pipeline.filesystem import RealFileSystem
 
-META = CheckpointMeta(
-    epoch=0,
-    cycle=0,
-    frame=0,
-    episode=0,
-    exactness="exact",
-    parent=None,
-    versions={},
-    threads={},
-    device="cpu",
-    params_sha256="",
-)
 Operation = tuple[Any, ...]
 
 

@@ -9,23 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoint_meta import META
 
 from digideep.errors import StorageError
-from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
+from digideep.pipeline.checkpoint import CheckpointStore, Component
 from digideep.pipeline.filesystem import REAL
 
-META = CheckpointMeta(
-    epoch=0,
-    cycle=0,
-    frame=0,
-    episode=0,
-    exactness="exact",
-    parent=None,
-    versions={},
-    threads={},
-    device="cpu",
-    params_sha256="",
-)
 READS = {"status", "open_status", "listdir", "open_for_reading", "read_into", "free_bytes", "close"}
 
 

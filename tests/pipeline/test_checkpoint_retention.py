@@ -5,21 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
+from checkpoint_meta import META
 
-from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
-
-META = CheckpointMeta(
-    epoch=0,
-    cycle=0,
-    frame=0,
-    episode=0,
-    exactness="exact",
-    parent=None,
-    versions={},
-    threads={},
-    device="cpu",
-    params_sha256="",
-)
+from digideep.pipeline.checkpoint import CheckpointStore, Component
 
 
 def store_with(directory: Path, numbers: list[int], *, run_id: str = "run1") -> CheckpointStore:

@@ -266,8 +266,8 @@ def test_looking_does_not_keep_a_session_from_starting(session: Path) -> None:
     thread.start()
     try:
         for _ in range(50):
-            with SessionLock(session):
-                pass
+            with SessionLock(session) as lock:
+                assert lock.held
     finally:
         stop.set()
         thread.join()

@@ -97,7 +97,9 @@ def test_a_storm_of_sigusr1_changes_no_bit(start: Start, digideep: Run, toy: Toy
 
 
 def test_a_hangup_that_was_ignored_stays_ignored(digideep: Run, toy: Toy) -> None:
-    digideep(*toy("nohup", "number_epochs=1"), moments={"cycle 1": ["SIGHUP"]}, ignored=[signal.SIGHUP])
+    ended = digideep(*toy("nohup", "number_epochs=1"), moments={"cycle 1": ["SIGHUP"]}, ignored=[signal.SIGHUP])
+
+    assert read(ended.session / "summary.json")["reason"] == "goal: 1 epochs"
 
 
 @pytest.mark.parametrize(("name", "code", "saved"), [("SIGTERM", 143, "checkpoint-0"), ("SIGUSR1", 0, "checkpoint-1")])

@@ -55,6 +55,8 @@ def test_a_device_has_one_spelling_whoever_names_it(gpus: None) -> None:
 def test_a_device_that_is_there_may_be_asked_for(gpus: None, asked: str) -> None:
     require_device(asked)
 
+    assert device_name(asked) == {"auto": "auto", "cuda": "cuda:0"}.get(asked, asked)
+
 
 @pytest.mark.parametrize(
     ("asked", "message"),
