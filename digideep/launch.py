@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import digideep
-from digideep.errors import EnvironmentFailure, UsageError
+from digideep.errors import CheckpointError, UsageError, one_line
 from digideep.params.loading import LoadedParams, load_params
 from digideep.params.naming import expand_session_name
 from digideep.params.session_params import load_session_params
@@ -17,12 +19,15 @@ from digideep.pipeline import relaunch, stdout, trust
 from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.inventory import effective_params
 from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
+from digideep.pipeline.machine_limits import told_limits
 from digideep.pipeline.options import Mode, SessionOptions
+from digideep.pipeline.salvage import salvaging
 from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.video import require_video
 from digideep.utility.device import require_device
 from digideep.utility.imports import resolve, searching
 from digideep.utility.node import Config, configure
+from digideep.utility.tree import split
 
 if TYPE_CHECKING:
     from digideep.pipeline.runner import Outcome, Runner
@@ -62,6 +67,7 @@ def _fresh(options: SessionOptions, requests: StopRequest) -> Ended:
     if options.session_name is not None:
         options = dataclasses.replace(options, session_name=expand_session_name(options.session_name, loaded.cpanel))
     with searching(after=loaded.search):
+        _set_grace(loaded.params, requests)
         _check_environment(loaded)
         experiment = Experiment(
             preset=loaded.preset,
@@ -75,6 +81,13 @@ def _fresh(options: SessionOptions, requests: StopRequest) -> Ended:
             lineage=_lineage(loaded),
         )
         return _run(options, experiment, requests)
+
+
+def _set_grace(params: Mapping[str, Any], requests: StopRequest) -> None:
+    """Tell the watchdog how long a stop may take, before anything of the user's can hang."""
+    grace_s = params["runner"].get("grace_s")  # checked where the runner is configured
+    if isinstance(grace_s, int | float) and grace_s > 0:
+        requests.grace_s = float(grace_s)
 
 
 def _lineage(loaded: LoadedParams) -> dict[str, Any] | None:
@@ -91,18 +104,35 @@ def _check_environment(loaded: LoadedParams) -> None:
     """Make one environment, so that a wrong id or space is told before anything is on disk or heavy is imported.
 
     An environment that fails by itself is no wrong input: it fails again in the session, which then stays.
+
+    Raises:
+        EnvironmentFailure: making one takes longer than a step may.
     """
     from digideep.environment.config import EnvConfig, ExplorerConfig
-    from digideep.environment.explorer import check_available
-    from digideep.environment.make import describe_env
-
-    for mode, node in loaded.params["explorer"].items():
-        explorer = configure(node, where=f"/explorer/{mode}", allowed=loaded.allowed, expected=ExplorerConfig)
-        check_available(explorer)
+    from digideep.environment.trial import check_env
 
     config = configure(loaded.params["env"], where="/env", expected=EnvConfig)
-    with contextlib.suppress(EnvironmentFailure):
-        describe_env(config, allowed=loaded.allowed)
+    explorer = configure(
+        loaded.params["explorer"]["train"], where="/explorer/train", allowed=loaded.allowed, expected=ExplorerConfig
+    )
+    with stdout.bounded():
+        check_env(
+            config,
+            in_worker=explorer.num_workers not in (0, "auto"),
+            step_timeout_s=explorer.step_timeout_s,
+            allowed=loaded.allowed,
+        )
+
+
+def _check_memories(experiment: Experiment) -> None:
+    """Refuse memories for which there is no room, as far as that can be told before anything is made."""
+    from digideep.memory.config import MemoryConfig
+
+    chunk = {key: experiment.params["explorer"]["train"][key] for key in ("num_envs", "n_steps")}
+    for name, tree in experiment.params["memory"].items():
+        where = f"/memory/{name}"
+        config = configure(tree, where=where, allowed=experiment.allowed, expected=MemoryConfig)
+        config.check_room(**chunk, where=where)
 
 
 def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
@@ -119,6 +149,7 @@ def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
             params=loaded.params,
             changes=loaded.entries,
             allowed=loaded.allowed,
+            trusted=trusted.code,
             exactness="exact" if decision.exact else "none (code)",
             replaces_code=decision.action == "installed",
             notice=decision.line,
@@ -132,8 +163,8 @@ def _decide_code(
     """Return whose code runs here; where that is the session's own and another one, this process becomes it."""
     if options.from_python:
         command = f"python -m digideep.main --load-checkpoint {paths.root} --{options.mode.value}"
-        return relaunch.decide_in_python(paths, code=options.code, command=command)
-    decision = relaunch.decide(paths, trusted, code=options.code)
+        return relaunch.decide_in_python(paths, code=options.code, command=command, trusted=trusted.code)
+    decision = relaunch.decide(paths, trusted, code=options.code, resumes=options.mode is not Mode.PLAY)
     if decision.action == "session":
         stdout.give_back()
         relaunch.relaunch(paths, options.command_line, received=requests.received)
@@ -143,18 +174,48 @@ def _decide_code(
 def _run(options: SessionOptions, experiment: Experiment, requests: StopRequest) -> Ended:
     from digideep.pipeline.session import Session
 
+    if options.mode is not Mode.PLAY:
+        _check_memories(experiment)
     session = Session(_PACKAGE, options, requests=requests)
     session.take(experiment)
+    _set_grace(experiment.params, requests)
     with session:
         if options.mode is Mode.CREATE:
             return Ended(0, session)
-        with session.reporting():
+        with session.reporting(), told_limits(), stdout.bounded():
             runner = _runner_class(experiment)(experiment.params, experiment.allowed)
             with contextlib.closing(runner):
-                runner.start(session)
-                outcome = _act(runner, session)
+                with _blaming_changes(experiment):
+                    runner.start(session)
+                with salvaging(runner):
+                    outcome = _act(runner, session)
             session.finish(outcome.exit_code, outcome.reason)
     return Ended(outcome.exit_code, session)
+
+
+@contextlib.contextmanager
+def _blaming_changes(experiment: Experiment) -> Iterator[None]:
+    """Where a checkpoint does not fit because this start changed the network or the environment, say which change.
+
+    Raises:
+        UsageError: that is so; any other CheckpointError passes.
+    """
+    try:
+        yield
+    except CheckpointError as error:
+        blamed = next((change for change in experiment.changes if _shapes_a_state(change)), None)
+        if blamed is None:
+            raise
+        old, new = (one_line(json.dumps(blamed[key]), limit=80) for key in ("old", "new"))
+        raise UsageError(
+            f"{blamed['path']}: expected {old} as in the checkpoint, found {new}; start a new session with it "
+            f"(init_from takes over a policy of the same shape)"
+        ) from error
+
+
+def _shapes_a_state(change: Mapping[str, Any]) -> bool:
+    part, *rest = split(change["path"], where="repeal.json")
+    return change["old"] != change["new"] and (part == "env" or (part == "agents" and "model" in rest[1:2]))
 
 
 def _runner_class(experiment: Experiment) -> type[Runner]:

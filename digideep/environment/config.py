@@ -59,7 +59,7 @@ class ExplorerConfig(Config):
     step_timeout_s: float = setting(300.0, "longest time that one step may take", unit="s", above=0.0)
     on_env_error: Literal["stop", "reset"] = setting("stop", "what follows when an environment raises")
     on_nonfinite: Literal["stop", "reset"] = setting("stop", "what follows when an environment gives NaN or infinity")
-    env_error_budget: int = setting(10, "errors that `reset` forgives before it stops", low=0)
+    env_error_budget: int = setting(10, "errors that `reset` forgives in training and tests together", low=0)
 
     def __post_init__(self) -> None:
         """Check that the explorer knows when to end."""

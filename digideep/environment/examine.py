@@ -32,10 +32,13 @@ class Probe:
     Attributes:
         steps, step_ns: calls of `env.step`, and the time spent in them.
         resets, reset_ns: the same of `env.reset`.
+        outside: the first number of an observation beyond the bounds that its Box declares, in words; empty if none.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], spec: EnvSpec, transform: Transform = "clip") -> None:
         self.steps = self.step_ns = self.resets = self.reset_ns = 0
+        self.outside = ""
+        self._boxes = {slot: one for slot, one in spec.observations.items() if one.kind == "box" and one.low}
         self._env, self._id = env, spec.id
         self._writer = ObservationWriter(env.observation_space, spec)
         self._reader = ActionReader(env.action_space, spec, transform)
@@ -71,10 +74,27 @@ class Probe:
         is_terminated, is_truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
         return is_terminated or is_truncated
 
+    def _look_at_bounds(self) -> None:
+        for slot, one in self._boxes.items():
+            values, low, high = (np.ravel(array).astype(np.float64) for array in (self._rows[slot], one.low, one.high))
+            bad = np.flatnonzero((values < low) | (values > high))
+            if bad.size:
+                i = int(bad[0])
+                least, most = (float(bound[i if len(bound) > 1 else 0]) for bound in (low, high))
+                self.outside = (
+                    f"/observations/{slot} is {values[i]:g} at step {self.steps} (first bad index {i}), declared from "
+                    f"{least:g} to {most:g}"
+                )
+                return
+
     def _check(self, observation: Any, reward: float) -> None:
         self._writer.write(observation, self._rows, 0)
+        if not self.outside:
+            self._look_at_bounds()
         shown = {f"/observations/{slot}": row for slot, row in self._rows.items()}
-        for key, array in {**shown, "/rewards": np.array([reward])}.items():
+        with np.errstate(over="ignore"):
+            rewards = np.array([reward], np.float32)  # as training keeps it
+        for key, array in {**shown, "/rewards": rewards}.items():
             bad = np.flatnonzero(~np.isfinite(array))
             if bad.size:
                 value = np.ravel(array)[bad[0]]

@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.evaluation import Evaluation
 from digideep.environment.finite import first_bad, not_finite
-from digideep.environment.history import ActionHistory, tell_crash
+from digideep.environment.history import ActionHistory, add_crash
 from digideep.environment.monitor_files import MonitorFiles
-from digideep.environment.playing import ActorSlab, only_actor
+from digideep.environment.playing import ActorSlab, only_actor, sample, step_rows
+from digideep.environment.recovery import Recovery, Supervision
+from digideep.environment.rows import check_state, last_row, load_last_row
 from digideep.environment.size import check_before, check_size
-from digideep.environment.vec.base import VecEnv
+from digideep.environment.vec.base import Forgiven, VecEnv
 from digideep.environment.vec.choose import make_vec_env, resolve_workers
+from digideep.environment.vec.restart import RestartBudget
 from digideep.environment.vec.slab import RESET, RUN, Slab
 from digideep.environment.wrappers.action import spec_for_agent
-from digideep.errors import CheckpointError, ConfigError, EnvironmentFailure, UsageError
+from digideep.errors import DigideepError, EnvironmentFailure, NonFiniteError, UsageError
 from digideep.spec import EnvSpec
 from digideep.types import Actor, Chunk, ChunkMeta, Episode, Progress, StateDict
 from digideep.utility.imports import BUILT_IN
 from digideep.utility.node import configure
-from digideep.utility.profiling import add_time
 from digideep.utility.seeding import derive
 
 if TYPE_CHECKING:
     from digideep.utility.profiling import TimerNode
 
-__all__ = ["Explorer", "Mode", "check_available"]
+__all__ = ["Explorer", "Mode"]
 
 logger = logging.getLogger(__name__)
 
 Mode = Literal["train", "test", "eval"]
 VERSION = 1
-
-
-class _Rows(NamedTuple):
-    """Views of one step, made once."""
-
-    observations: Mapping[str, np.ndarray[Any, Any]]
-    masks: np.ndarray[Any, Any]
 
 
 class Explorer:
@@ -54,7 +48,6 @@ class Explorer:
         spec: what one environment shows and takes, in its own units.
         num_envs, num_workers: environments, and processes that step them (0: this one).
         chosen: what was measured because the configuration said "auto", by field; empty without that.
-        restarts, env_errors: workers and environments that failed and were replaced.
     """
 
     def __init__(
@@ -67,18 +60,19 @@ class Explorer:
         allowed: Sequence[str] = BUILT_IN,
         render_mode: str | None = None,
         seed_label: str | None = None,
+        supervision: Supervision | None = None,
     ) -> None:
+        supervision = supervision or Supervision(RestartBudget())
         self.mode = mode
         self._config = config
         self._seed = seed
         self._label = seed_label or mode
-        check_available(config)
         env = configure(config.env, where=f"explorer/{mode}/env", allowed=allowed, expected=EnvConfig)
         self.num_envs = config.num_envs
         # An evaluation lives from step to step; rows are kept only for training.
         n_steps = config.n_steps if mode == "train" else 1
         where = f"explorer/{mode}"
-        check_before(env, num_envs=self.num_envs, n_steps=n_steps, allowed=allowed, where=where)
+        check_before(env, config, n_steps=n_steps, allowed=allowed, where=where)
         is_measured = mode == "train" and render_mode is None
         self.num_workers, self.chosen = resolve_workers(config, env, allowed=allowed, is_measured=is_measured)
         if render_mode is not None:
@@ -90,6 +84,10 @@ class Explorer:
             allowed=allowed,
             render_mode=render_mode,
             step_timeout_s=config.step_timeout_s,
+            forgiven=Forgiven(errors=config.on_env_error == "reset", nonfinite=config.on_nonfinite == "reset"),
+            restarts=supervision.restarts,
+            on_stuck=supervision.on_stuck,
+            mode=mode,
         )
         try:
             self.spec: EnvSpec = self._vec.spec
@@ -99,14 +97,11 @@ class Explorer:
         except BaseException:
             self._vec.close()
             raise
-        self.restarts = 0
-        self.env_errors = 0
+        self._restarts = 0  # in former processes
+        self._recovery = Recovery.supervised(self._vec, supervision, budget=config.env_error_budget, mode=mode)
         self._history = ActionHistory(self._slab)
         self._monitor = MonitorFiles(monitor_dir, mode=mode, env_id=env.model_name, keys=env.info_keys)
-        self._rows = [
-            _Rows({slot: array[t] for slot, array in self._slab.observations.items()}, self._slab.masks[t])
-            for t in range(self._slab.n_steps + 1)
-        ]
+        self._rows = step_rows(self._slab)
         self._actors: Mapping[str, Actor] = {}
         self._actor_slab: ActorSlab | None = None
         self._pending_hidden: Mapping[str, Any] | None = None
@@ -115,6 +110,27 @@ class Explorer:
         self._changed = ""  # why a state that was there could not be taken over
         self._is_started = False
         self._is_closed = False
+        self._chunk_tick = 0  # steps made before the chunk that is being sampled
+
+    @property
+    def frames_underway(self) -> int:
+        """Real transitions of the newest chunk so far, the step under way included; for a thread that looks on."""
+        return int(self._slab.masks[1 : 1 + self._vec.tick - self._chunk_tick].sum())
+
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Arrays of a chunk by key, once there are actors; what they hold has a meaning in chunks only."""
+        return self._arrays
+
+    @property
+    def restarts(self) -> int:
+        """Workers that died or hung and were replaced."""
+        return self._restarts + self._vec.restarts
+
+    @property
+    def env_errors(self) -> int:
+        """Errors of environments that were forgiven."""
+        return self._recovery.env_errors
 
     @property
     def exactness(self) -> str:
@@ -133,10 +149,7 @@ class Explorer:
         if self._actor_slab is None:
             self._actor_slab = ActorSlab(self._slab, name=name, actor=actor)
             self._load_hidden()
-            named = {f"/observations/{slot}": array for slot, array in self._slab.observations.items()}
-            named |= {f"/{key}": getattr(self._slab, key) for key in ("masks", "rewards", "terminations")}
-            named |= self._actor_slab.keys(self._slab)
-            self._arrays = {key: array.swapaxes(0, 1) for key, array in named.items()}
+            self._arrays = self._actor_slab.chunk(self._slab)
         elif self._actor_slab.name != name or self._actor_slab.artifacts != dict(actor.artifacts):
             raise UsageError(
                 f"agent {name!r}: expected the artifacts of agent {self._actor_slab.name!r}, "
@@ -148,17 +161,38 @@ class Explorer:
         if not self._is_started:
             self._slab.next_seeds[:] = [derive(self._seed, self._label, i) for i in range(self.num_envs)]
         self._reset_where(range(self.num_envs))
+        self._settle()
         self._is_started = True
 
-    def _reset_where(self, envs: Sequence[int]) -> None:
-        for env in envs:
-            self._slab.modes[env] = RESET
+    def _reset_where(self, envs: Sequence[int], *, row: int | None = None) -> None:
+        """Begin episodes in a row of the chunk, by default in the last one, which is outside of every chunk."""
+        row = self._slab.n_steps if row is None else row
+        self._slab.modes[list(envs)] = RESET
         try:
-            self._vec.reset(self._slab.n_steps)
-        except EnvironmentFailure as error:
-            self._tell(error, before=self._vec.tick)
+            self._vec.reset(row)
+        except (EnvironmentFailure, NonFiniteError) as error:
+            self._recovery.final(error, lambda error: self._add_crash(error, row=row))
             raise
         self._slab.modes.fill(RUN)
+        if row == self._slab.n_steps:
+            self._history.opened(envs)
+
+    def _settle(self, row: int | None = None) -> None:
+        """Begin new episodes where environments have failed and were forgiven, or their worker was replaced."""
+        at = self._slab.n_steps if row is None else row
+        while self._vec.has_faults:
+            faults = self._recovery.take(lambda error: self._add_crash(error, row=at))
+            envs = sorted({fault.env for fault in faults})
+            if row is not None:  # a worker lost after the step takes along what its environments did in it
+                self._slab.rewards[row - 1, envs] = self._slab.terminations[row - 1, envs] = 0.0
+            self._seed_anew(envs, why="failed")
+            self._reset_where(envs, row=at)
+
+    def _seed_anew(self, envs: Iterable[int], *, why: str) -> None:
+        for env in envs:
+            # The number of the next episode is part of the seed, so that no two begin alike.
+            number = int(self._slab.numbers[env]) + 1
+            self._slab.next_seeds[env] = derive(self._seed, self._label, env, why, number)
 
     def update(self) -> Chunk:
         """Make `n_steps` steps of every environment and return them; valid until the next call.
@@ -173,65 +207,49 @@ class Explorer:
             )
         if not self._is_started:
             self.reset()
+        self._settle()
         slab = self._slab
         last = slab.n_steps
         for array in slab.observations.values():
             array[0] = array[last]
         slab.masks[0] = slab.masks[last]
         self._actor_slab.carry()
-        tick = self._vec.tick
+        self._chunk_tick = tick = self._vec.tick
         lengths = tick - slab.born  # of the running episodes, for messages
         actor = self._actors[self._actor_slab.name]
+        failure: Exception | None = None
         try:
-            self._sample(actor, self._actor_slab)
+            sample(
+                self._vec, self._rows,
+                actor=actor, slab=self._actor_slab, deterministic=self._config.deterministic, settle=self._settle,
+            )  # fmt: skip
         except Exception as error:
-            # A number that went bad before is the cause of whatever the policy or an environment made of it.
-            self._check(self._vec.tick - tick, lengths)
-            self._tell(error, before=tick)
-            raise
-        self._check(last, lengths)
+            failure = error
+        rows = self._vec.tick - tick
+        # A number that went bad before is the cause of whatever the policy or an environment made of it.
+        failure = self._bad_number(rows, lengths) or failure
+        if failure is not None:
+            self.abandon()
+            self._recovery.final(failure, lambda error: self._add_crash(error, row=rows))
+            raise failure
         self._history.keep(tick)
         self._finish_episodes()
         frames = int(slab.masks[1:].sum())
         return Chunk(self._arrays, ChunkMeta(frames, frames, actor.policy_version, actor.statistics_version))
 
-    def _sample(self, actor: Actor, actor_slab: ActorSlab) -> None:
-        """Fill all rows. Adjacent phases share time stamps, which are added to the timers once."""
-        act, step, store = actor.act, self._vec.step, actor_slab.store
-        guard, deterministic = actor_slab.guard.check, self._config.deterministic
-        act_ns = store_ns = step_ns = 0
-        steps = 0
-        now = perf_counter_ns()
-        try:
-            for t, (observations, masks) in enumerate(self._rows[:-1]):
-                output = act(observations, actor_slab.hidden_row(t), masks, deterministic=deterministic)
-                acted = perf_counter_ns()
-                if t == 0:
-                    actor_slab.check(output)
-                store(output, t)
-                guard(t)
-                stored = perf_counter_ns()
-                step(t)
-                act_ns += acted - now
-                store_ns += stored - acted
-                now = perf_counter_ns()
-                step_ns += now - stored
-                steps += 1
-        finally:
-            add_time("act", act_ns, steps)
-            add_time("store", store_ns, steps)
-            add_time("envstep", step_ns, steps)
+    def _add_crash(self, error: DigideepError, *, row: int) -> None:
+        """Add to a failure in the call that wrote `row`, or the row it names, what is needed to walk to it again."""
+        place, row = getattr(error, "place", None), getattr(error, "row", row)
+        if place is not None:
+            walk = self._history.walk(place.env, phase=place.phase, before=self._chunk_tick, rows=row)
+            add_crash(error, walk, self._vec, mode=self.mode, timeout_s=self._config.step_timeout_s)
 
-    def _tell(self, error: Exception, *, before: int) -> None:
-        """Add to a failure in the chunk that began after `before` steps what is needed to walk to it again."""
-        episode, tick = self._history.episode, self._vec.tick
-        tell_crash(error, self._vec, lambda env: episode(env, before=before, tick=tick), mode=self.mode)
-
-    def _check(self, rows: int, lengths: np.ndarray[Any, Any]) -> None:
+    def _bad_number(self, rows: int, lengths: np.ndarray[Any, Any]) -> NonFiniteError | None:
         bad = first_bad(self._slab, rows=rows)
-        if bad is not None:
-            worker = self._vec.worker_of(bad.env)
-            raise not_finite(bad, self._slab, rows=rows, worker=worker, length=int(lengths[bad.env]))
+        if bad is None:
+            return None
+        worker = self._vec.worker_of(bad.env)
+        return not_finite(bad, self._slab, rows=rows, worker=worker, length=int(lengths[bad.env]))
 
     def _finish_episodes(self) -> None:
         for done in self._vec.collect():
@@ -265,20 +283,18 @@ class Explorer:
             raise UsageError(f"explorer of mode {self.mode!r}: expected actors before evaluate(), found none")
         name, actor = only_actor(self._actors)
         evaluation = Evaluation(
-            self._vec,
-            self._slab,
-            actor=actor,
-            name=name,
-            mode=self.mode,
-            seed=self._seed,
-            label=self._label,
+            self._vec, self._slab,
+            actor=actor, name=name, mode=self.mode, seed=self._seed, label=self._label,
             deterministic=self._config.deterministic if stochastic is None else not stochastic,
-            on_frame=on_frame,
-            should_stop=should_stop,
-        )
+            on_frame=on_frame, should_stop=should_stop,
+            recovery=self._recovery, timeout_s=self._config.step_timeout_s,
+        )  # fmt: skip
         count = self._config.n_episodes if n_episodes is None else n_episodes
+        errors = self._recovery.errors.total
         episodes, workers = evaluation.play(first_episode, count)
-        if len(episodes) == count:  # the rows of half an evaluation would stand in the file and come again
+        if len(episodes) < count:
+            self._recovery.errors.total = errors  # it will be played again from its beginning
+        else:  # the rows of half an evaluation would stand in the file and come again
             for episode, worker in zip(episodes, workers, strict=True):
                 self._monitor.write(episode, worker=worker)
             self._monitor.flush()
@@ -310,23 +326,38 @@ class Explorer:
             finally:
                 self._monitor.close()
 
+    def abandon(self, why: str = "the chunk in which an environment failed was dropped") -> None:
+        """Give up the episodes that are running: what is saved from now on says that none has begun, and `why`."""
+        self._is_started = False
+        self._changed = why
+
     def state_dict(self) -> StateDict:
         """Return the last row and every environment's state, as plain data."""
+        common = {"version": VERSION, "num_envs": self.num_envs, "is_started": self._is_started}
+        common["restarts"] = self.restarts
         if not self._is_started:
-            return {"version": VERSION, "num_envs": self.num_envs, "is_started": False}
-        last = self._slab.n_steps
+            numbers = self._slab.numbers.copy()  # so that no later episode gets the seed of an earlier one
+            return {**common, **self._recovery.counts(), "numbers": numbers}
+        try:
+            environments = self._environments()
+        except EnvironmentFailure:
+            self.abandon("an environment could not give its state")
+            raise
         hidden = self._actor_slab.hidden if self._actor_slab is not None else None
         return {
-            "version": VERSION,
-            "num_envs": self.num_envs,
-            "is_started": True,
-            "observations": {slot: array[last].copy() for slot, array in self._slab.observations.items()},
-            "masks": self._slab.masks[last].copy(),
-            "hidden_state": None if hidden is None else {key: array[last].copy() for key, array in hidden.items()},
-            "environments": self._vec.states(),
-            "restarts": self.restarts,
-            "env_errors": self.env_errors,
+            **common,
+            **last_row(self._slab, hidden),
+            "environments": environments,
+            **self._recovery.counts(),
         }
+
+    def _environments(self) -> list[dict[str, Any]]:
+        """Return the states of all environments, none of which was lost while it was asked."""
+        while True:
+            self._settle()
+            states = self._vec.states()
+            if not self._vec.has_faults:
+                return states
 
     def load_state_dict(self, state: StateDict) -> None:
         """Go on where `state_dict` stood; environments without a saved state begin an episode with a seed of its own.
@@ -335,48 +366,30 @@ class Explorer:
             CheckpointError: the state is that of another version.
             UsageError: it is that of another number of environments.
         """
-        if state["version"] != VERSION:
-            raise CheckpointError(
-                f"explorer.{self.mode}: expected a state of version {VERSION}, found {state['version']}; "
-                f"it needs another digideep"
-            )
-        if state["num_envs"] != self.num_envs:
-            raise UsageError(
-                f"/explorer/{self.mode}/num_envs: expected {state['num_envs']} as in the checkpoint, "
-                f"found {self.num_envs}; start a new session with init_from for another number"
-            )
-        if not state["is_started"]:
+        check_state(state, version=VERSION, mode=self.mode, num_envs=self.num_envs)
+        self._restarts = int(state.get("restarts", 0))
+        self._recovery.load_counts(state)
+        if state["is_started"]:
+            load_last_row(self._slab, state, where=f"explorer.{self.mode}")
+            self._pending_hidden = state["hidden_state"]
+            self._load_hidden()
+            broken = self._vec.load_states(state["environments"])
+            self._history.continued()
+        elif "numbers" in state and (state["numbers"] >= 0).any():
+            self._slab.numbers[:] = state["numbers"]
+            broken = dict.fromkeys(range(self.num_envs), "the episodes that were running were given up")
+        else:
             return
-        last = self._slab.n_steps
-        for slot, array in self._slab.observations.items():
-            array[last] = self._saved(state["observations"], slot, array[last])
-        self._slab.masks[last] = state["masks"]
-        self._pending_hidden = state["hidden_state"]
-        self._load_hidden()
-        self.restarts, self.env_errors = state["restarts"], state["env_errors"]
-        broken = self._vec.load_states(state["environments"])
         self._changed = next(iter(broken.values()), "")
-        for env in broken:
-            # The number of the next episode is part of the seed, so that two resumes do not play the same one.
-            number = int(self._slab.numbers[env]) + 1
-            self._slab.next_seeds[env] = derive(self._seed, self._label, env, "resume", number)
         if broken:
             logger.info(  # the warning is the session's, which asks for `exactness`
                 "explorer/%s: %d of %d environments begin a new episode: %s",
                 self.mode, len(broken), self.num_envs, self._changed,
             )  # fmt: skip
+            self._seed_anew(broken, why="resume")
             self._reset_where(list(broken))
+        self._settle()
         self._is_started = True
-
-    def _saved(self, saved: Mapping[str, Any], slot: str, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        array = saved.get(slot)
-        if array is None or array.shape != row.shape or array.dtype != row.dtype:
-            found = "nothing" if array is None else f"{array.shape} {array.dtype}"
-            raise CheckpointError(
-                f"explorer.{self.mode}: expected '/observations/{slot}' of {row.shape} {row.dtype}, found {found}; "
-                f"is it the same environment?"
-            )
-        return np.asarray(array)
 
     def _load_hidden(self) -> None:
         """Take over a hidden state once both it and the first actor are there."""
@@ -385,16 +398,3 @@ class Explorer:
         for key, array in self._actor_slab.hidden.items():
             array[-1] = self._pending_hidden[key]
         self._pending_hidden = None
-
-
-def check_available(config: ExplorerConfig) -> None:
-    """Check that this version can do what a configuration asks for.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    for field in ("on_env_error", "on_nonfinite"):
-        if getattr(config, field) != "stop":
-            raise ConfigError(
-                f"explorer/{field}: expected 'stop', found {getattr(config, field)!r}; this version has no other"
-            )

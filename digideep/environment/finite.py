@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from digideep.environment.vec.base import Place, traced
 from digideep.environment.vec.outcome import describe
 from digideep.environment.vec.slab import Slab
 from digideep.errors import NonFiniteError
@@ -34,7 +35,7 @@ def is_finite(array: Array) -> bool:
     if array.dtype.kind != "f":
         return True
     with np.errstate(over="ignore", invalid="ignore"):
-        total = array.sum(dtype=np.float64)
+        total = array.sum(dtype=np.float64 if array.itemsize < 4 else None)  # a wider sum takes three times as long
     return bool(np.isfinite(total)) or bool(np.isfinite(array).all())
 
 
@@ -56,6 +57,8 @@ def first_bad(slab: Slab, *, rows: int) -> Bad | None:
 def not_finite(bad: Bad, slab: Slab, *, rows: int, worker: int, length: int) -> NonFiniteError:
     """Return the error that says in which step of which episode a number went bad.
 
+    Its attributes `row` and `episode` say which row of the slab and which episode of the environment it was.
+
     Args:
         bad: what `first_bad` found.
         slab: where.
@@ -67,17 +70,21 @@ def not_finite(bad: Bad, slab: Slab, *, rows: int, worker: int, length: int) -> 
     row = bad.row + (bad.key == "/rewards")  # the row after the step that gave it
     opened = [t for t in range(1, row + 1) if masks[t] == 0]
     later = sum(1 for t in range(row + 1, rows + 1) if masks[t] == 0)
+    number = int(slab.numbers[bad.env]) - later
     where = describe(
         slab.spec.id,
         env=bad.env,
         worker=worker,
         seed=int(slab.seeds[bad.env]),
-        number=int(slab.numbers[bad.env]) - later,
+        number=number,
         step=row - opened[-1] if opened else length + row,
     )
-    return NonFiniteError(
+    error = NonFiniteError(
         f"{where}: expected finite numbers in {bad.key}, found {bad.value} (first bad index {bad.position})"
     )
+    traced(error, "", Place(bad.env, "reset" if opened and opened[-1] == row else "step"))
+    error.row, error.episode = row, number  # type: ignore[attr-defined]
+    return error
 
 
 def _first(array: Array, key: str) -> Bad | None:

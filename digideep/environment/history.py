@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from digideep.environment.vec.base import VecEnv
+from digideep.environment.vec.origin import forget, read_origin
 from digideep.environment.vec.slab import Slab
+from digideep.errors import DigideepError
 
-__all__ = ["ActionHistory", "EpisodeActions", "tell_crash"]
+__all__ = ["ActionHistory", "EpisodeActions", "Walk", "add_crash"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-ActionsOf: TypeAlias = Callable[[int], Mapping[str, Array] | None]
 
 _LIMIT_BYTES = 64 * 2**20  # of actions; of an episode that is longer nothing can be walked to
 
@@ -25,16 +25,45 @@ class _Kept(NamedTuple):
     actions: dict[str, Array]  # [T, N, ...] by slot
 
 
+class Walk(NamedTuple):
+    """The way to a step of an episode: what its reset got, and its actions `[T, ...]` by slot, that of the step last.
+
+    `seed` is None where the reset got none; `rng` is the state of the generator before it then.
+    """
+
+    seed: int | None
+    rng: Mapping[str, Any] | None
+    actions: Mapping[str, Array]
+
+
 class ActionHistory:
-    """The actions of former chunks, as far back as an episode goes that is still running."""
+    """The actions of former chunks, as far back as an episode goes that is still running, and what it began with."""
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
         self._kept: deque[_Kept] = deque()
+        self._carried = slab.origins[-1].copy()  # of the episodes that were running when the chunk began
+        self._born = slab.born.copy()
         self._chunk_bytes = sum(array[:-1].nbytes for array in slab.actions.values())
+
+    def opened(self, envs: Sequence[int]) -> None:
+        """Note that episodes were begun in the last row, outside a chunk."""
+        for env in envs:
+            self._carried[env] = self._slab.origins[-1, env]
+            self._born[env] = self._slab.born[env]
+
+    def continued(self) -> None:
+        """Note that the running episodes began in another process."""
+        forget(self._carried)
+        self._born[:] = self._slab.born
 
     def keep(self, before: int) -> None:
         """Copy the chunk that is complete; it began when `before` steps had been made."""
+        masks = self._slab.masks
+        for env in np.flatnonzero((masks[1:] == 0).any(axis=0)):
+            opened = int(np.flatnonzero(masks[:, env] == 0)[-1])
+            self._carried[env] = self._slab.origins[opened, env]
+        self._born[:] = self._slab.born
         end = before + self._slab.n_steps
         oldest = int(self._slab.born.min())
         if oldest < end:
@@ -44,24 +73,31 @@ class ActionHistory:
         ):
             self._kept.popleft()
 
-    def episode(self, env: int, *, before: int, tick: int) -> dict[str, Array] | None:
-        """Return the actions `[T, ...]` by slot of the running episode of an environment; None where some are missing.
+    def walk(self, env: int, *, phase: str, before: int, rows: int) -> Walk | None:
+        """Return the way to the call that wrote row `rows` of the slab; None where part of it is unknown.
 
         Args:
             env: which environment.
-            before: steps made when the chunk began that is in the slab.
-            tick: steps made now; the last one is part of the answer.
+            phase: `reset`, or `step`.
+            before: steps that had been made when the chunk began.
+            rows: for a step also the number of steps of the chunk up to it.
         """
-        born = int(self._slab.born[env])
+        slab = self._slab
+        if phase == "reset":
+            origin = read_origin(slab.origins[rows, env])
+            nothing = {slot: array[:0, env].copy() for slot, array in slab.actions.items()}
+            return None if origin is None else Walk(origin["seed"], origin["rng"], nothing)
+        opened = max((int(t) for t in np.flatnonzero(slab.masks[:rows, env] == 0)), default=0)
+        origin = read_origin(slab.origins[opened, env] if opened else self._carried[env])
+        born = before + opened if opened else int(self._born[env])
         first = self._kept[0].before if self._kept else before
-        if born < first:
+        if origin is None or born < first:
             return None
-        rows = tick - before
-        answer = {}
-        for slot, array in self._slab.actions.items():
+        actions = {}
+        for slot, array in slab.actions.items():
             pieces = [*(kept.actions[slot][:, env] for kept in self._kept), array[:rows, env]]
-            answer[slot] = np.concatenate(pieces)[born - first :]
-        return answer
+            actions[slot] = np.concatenate(pieces)[born - first :]
+        return Walk(origin["seed"], origin["rng"], actions)
 
 
 class EpisodeActions:
@@ -90,30 +126,27 @@ class EpisodeActions:
         }
 
 
-def tell_crash(error: Exception, vec: VecEnv, actions_of: ActionsOf, *, mode: str) -> None:
+def add_crash(error: DigideepError, walk: Walk | None, vec: VecEnv, *, mode: str, timeout_s: float) -> None:
     """Add to a failure of an environment, as attribute `crash`, what is needed to walk to it again, if that is known.
 
     Args:
-        error: what a reset or step of `vec` raised; others are left as they are.
+        error: what a reset or step of `vec` raised, with the attribute `place`.
+        walk: the way to it.
         vec: which raised it.
-        actions_of: gives the actions of the running episode of an environment.
         mode: of the explorer.
+        timeout_s: after which a call counts as one that does not come back.
     """
-    place = getattr(error, "place", None)
-    slab = vec.slab
-    if place is None or slab is None:
-        return
-    origin = vec.origin(place.env)
-    actions = actions_of(place.env)
-    if origin is None or actions is None:
+    place, slab = getattr(error, "place", None), vec.slab
+    if place is None or slab is None or walk is None:
         return
     error.crash = {  # type: ignore[attr-defined]
-        **origin,
+        **walk._asdict(),
         "phase": place.phase,
         "mode": mode,
         "worker": vec.worker_of(place.env),
         "env_index": place.env,
-        "episode": int(slab.numbers[place.env]),
-        "step": vec.tick - int(slab.born[place.env]),
-        "actions": actions,
+        "episode": getattr(error, "episode", int(slab.numbers[place.env])),
+        "step": min((len(array) for array in walk.actions.values()), default=0),
+        "ending": getattr(error, "ending", "error"),
+        "timeout_s": timeout_s,
     }

@@ -7,7 +7,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,12 +15,13 @@ import gymnasium
 from digideep.environment.config import EnvConfig
 from digideep.environment.spaces import env_spec
 from digideep.environment.state_replay import record_for_replay
+from digideep.environment.vec.hang import Hang, let_ctrl_c_out
 from digideep.errors import DigideepError, EnvironmentFailure, MissingExtraError, UsageError, one_line
 from digideep.spec import EnvSpec
 from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, import_module
 from digideep.utility.node import nearest
 
-__all__ = ["describe_env", "make_env", "prepare", "reported", "unknown_to_workers"]
+__all__ = ["describe_env", "make_env", "preload", "prepare", "reported", "unknown_to_workers"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ def make_env(
     kwargs = dict(config.env_kwargs)
     for name, instead in _RESERVED.items():
         if name in kwargs:
-            raise UsageError(f"env/env_kwargs: {name!r} is no argument of an environment; use {instead}")
+            raise UsageError(f"/env/env_kwargs: expected arguments of the environment, found {name!r}; use {instead}")
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     with _logged_warnings():
@@ -83,13 +84,14 @@ def make_env(
             env = gymnasium.make(
                 registered.id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
             )
-        except DigideepError:
+        except (DigideepError, Hang):
             raise
         except ImportError as error:
             raise _missing_package(registered, error) from error
         except gymnasium.error.DependencyNotInstalled as error:
             raise _missing_package(registered, error) from error
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            let_ctrl_c_out(error)
             raise _failed(registered, kwargs, error) from error
     return record_for_replay(env)
 
@@ -137,11 +139,24 @@ def prepare(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> gymnasiu
     """
     consent = (*allowed, *ENVIRONMENT_PACKAGES)
     if config.from_module is not None:
-        _import(config.from_module, where="env/from_module", allowed=consent)
+        _import(config.from_module, where="/env/from_module", allowed=consent)
     module, separator, name = config.model_name.rpartition(":")
     if separator:
-        _import(module, where="env/model_name", allowed=consent)
+        _import(module, where="/env/model_name", allowed=consent)
     return _registration(name)
+
+
+def preload(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> None:
+    """Do what `prepare` does, and import the environment's own module, so that making one is no matter of imports.
+
+    Raises:
+        DigideepError: as `prepare`.
+    """
+    registered = prepare(config, allowed=allowed)
+    if isinstance(registered.entry_point, str):
+        # What goes wrong here goes wrong again where one is made, and is told there.
+        with _logged_warnings(), suppress(Exception, SystemExit):
+            gymnasium.envs.registration.load_env_creator(registered.entry_point)
 
 
 def _import(module: str, *, where: str, allowed: Iterable[str]) -> None:
@@ -150,11 +165,12 @@ def _import(module: str, *, where: str, allowed: Iterable[str]) -> None:
 
 
 def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
-    where = "env/model_name"
+    where = "/env/model_name"
     try:
         namespace, base, version = gymnasium.envs.registration.parse_env_id(name)
     except gymnasium.error.Error:
-        raise UsageError(f"{where}: expected an id such as 'CartPole-v1', found {one_line(name, limit=80)!r}") from None
+        found = repr(one_line(name, limit=80))
+        raise UsageError(f"{where}: expected an id such as 'CartPole-v1', found {found}; check its spelling") from None
     registry = gymnasium.registry
     family = next((f for f in _FAMILIES if f.prefix and name.startswith(f.prefix)), None)
     if name not in registry and family is not None and family.registers:
@@ -172,13 +188,14 @@ def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
             if known.startswith("; did")
             else "; 'python -m digideep.environment.play --list-include .' lists them"
         )
-        raise UsageError(f"{where}: no environment {one_line(name, limit=80)!r} {_UNREGISTERED}{hint}")
+        found = f"no environment {one_line(name, limit=80)!r} {_UNREGISTERED}"
+        raise UsageError(f"{where}: expected a registered environment, found that {found}{hint}")
     newest = gymnasium.envs.registration.get_env_id(namespace, base, latest)
     if version is None:
-        logger.warning("env/model_name: %r has no version, taking %r", name, newest)
+        logger.warning("/env/model_name: %r has no version, taking %r", name, newest)
         return registry[newest]
     state = "an old version that is gone" if version < latest else "not registered"
-    raise UsageError(f"{where}: {name!r} is {state}; use {newest!r}")
+    raise UsageError(f"{where}: expected a registered version, found {name!r}, which is {state}; use {newest!r}")
 
 
 def unknown_to_workers(config: EnvConfig, error: UsageError) -> UsageError | None:
@@ -189,13 +206,16 @@ def unknown_to_workers(config: EnvConfig, error: UsageError) -> UsageError | Non
     if _UNREGISTERED not in str(error) or config.model_name not in gymnasium.registry:
         return None
     return UsageError(
-        f"env/from_module: expected the module that registers {one_line(config.model_name, limit=80)!r}, found none; "
+        f"/env/from_module: expected the module that registers {one_line(config.model_name, limit=80)!r}, found none; "
         f"name it, since a worker is a process of its own, or use num_workers=0"
     )
 
 
 def _install(name: str, package: str, extra: str) -> str:
-    return f'env/model_name: {name!r} needs {package}, which is not installed; pip install "digideep[{extra}]"'
+    return (
+        f"/env/model_name: expected that {package} is installed, found that {name!r} needs {package}, which is not "
+        f'installed; pip install "digideep[{extra}]"'
+    )
 
 
 def _missing_package(registered: gymnasium.envs.registration.EnvSpec, error: Exception) -> DigideepError:
@@ -206,12 +226,21 @@ def _missing_package(registered: gymnasium.envs.registration.EnvSpec, error: Exc
         return MissingExtraError(_install(registered.id, family.package, family.extra))
     missing = getattr(error, "name", None)
     if isinstance(error, ModuleNotFoundError) and missing:
-        return MissingExtraError(f"env/model_name: {registered.id!r} needs the module {missing!r}; install it")
+        return MissingExtraError(
+            f"/env/model_name: expected all that it imports, found that {registered.id!r} needs the module "
+            f"{missing!r}; install it"
+        )
     newest = gymnasium.envs.registration.find_highest_version(registered.namespace, registered.name)
     if registered.version is not None and newest is not None and newest > registered.version:
         use = gymnasium.envs.registration.get_env_id(registered.namespace, registered.name, newest)
-        return UsageError(f"env/model_name: {registered.id!r} is an old version that is gone; use {use!r}")
-    return UsageError(f"env/model_name: {registered.id!r} cannot be made: {one_line(error, limit=300)}")
+        return UsageError(
+            f"/env/model_name: expected a version that works, found {registered.id!r}, which is an old version that is "
+            f"gone; use {use!r}"
+        )
+    return UsageError(
+        f"/env/model_name: expected that {registered.id!r} can be made, found {one_line(error, limit=300)}; "
+        f"install what it needs"
+    )
 
 
 def _failed(
@@ -220,14 +249,18 @@ def _failed(
     taken = _parameters(registered)
     unknown = [name for name in kwargs if taken is not None and name not in taken]
     if unknown == ["render_mode"]:
-        return UsageError(f"env/model_name: {registered.id} cannot be rendered; it takes no render_mode")
-    if unknown:
         return UsageError(
-            f"env/env_kwargs: {registered.id} takes no argument {one_line(unknown[0], limit=80)!r}"
-            f"{nearest(unknown[0], taken or ())}"
+            f"/env/model_name: expected an environment that can be shown, found that {registered.id} cannot be "
+            f"rendered; it takes no render_mode"
+        )
+    if unknown:
+        found = f"that {registered.id} takes no argument {one_line(unknown[0], limit=80)!r}"
+        return UsageError(
+            f"/env/env_kwargs: expected arguments that it takes, found {found}{nearest(unknown[0], taken or ())}"
         )
     if isinstance(error, TypeError) and "required" in str(error) and "argument" in str(error):
-        return UsageError(f"env/env_kwargs: {registered.id}: {one_line(error, limit=300)}")
+        found = f"that {registered.id} says: {one_line(error, limit=300)}"
+        return UsageError(f"/env/env_kwargs: expected every argument that it needs, found {found}; add it")
     given = f" with env_kwargs {one_line(kwargs, limit=200)}" if kwargs else ""
     return EnvironmentFailure(
         f"environment {registered.id}: making it{given} raised {type(error).__name__}: {one_line(error, limit=500)}"

@@ -113,7 +113,9 @@ class _MonitorFile:
         if self._has_header:
             return True
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Not what they lie in: a session that somebody has removed must not come back as a directory of logs.
+            self.path.parent.parent.mkdir(exist_ok=True)
+            self.path.parent.mkdir(exist_ok=True)
             self._columns = self._columns or _columns(self.path)
         except OSError as error:
             if not self._is_told:
@@ -146,7 +148,8 @@ class _MonitorFile:
         return self._file.sync()
 
     def close(self) -> None:
-        if not self.flush():
+        self.flush()
+        if self._waiting and self._file.flush():  # else the file tells
             logger.warning("%s: cannot be written; its last rows are lost", self.path)
         self._file.close()
 

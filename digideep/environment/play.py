@@ -13,24 +13,29 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from digideep.environment.config import EnvConfig
-from digideep.errors import DigideepError, EnvironmentFailure, NotReproducibleError, TrustError, UsageError, one_line
-from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, import_module
+from digideep.errors import (
+    DigideepError,
+    EnvironmentFailure,
+    NotReproducibleError,
+    TrustError,
+    UsageError,
+    one_line,
+    without_controls,
+)
+from digideep.utility.commandline import Parser
+from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, import_module, resolve
+from digideep.utility.strictjson import loads_json
 
 if TYPE_CHECKING:
+    from digideep.environment.crash import Crash
     from digideep.spec import ArraySpec, EnvSpec
 
-__all__ = ["Parser", "consent", "describe_slots", "main", "run_command", "say"]
+__all__ = ["add_env_arguments", "consent", "describe_slots", "main", "run_command", "say"]
 
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are the program's own: one line, exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage."""
-        raise UsageError(f"{message}; see --help")
+_SESSION_CODE = "digideep.post.crash_code:crash_code"  # by name, since sessions lie above environments
 
 
 def run_command(command: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None) -> int:
@@ -68,6 +73,12 @@ def describe_slots(spec: EnvSpec) -> list[str]:
     return lines + [f"action       {_described(slot, one)}" for slot, one in spec.actions.items()]
 
 
+def add_env_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say more about the environment that `--model` names."""
+    parser.add_argument("--module", metavar="NAME", help="imported first, registers the environment")
+    parser.add_argument("--env-kwargs", metavar="JSON", type=_mapping, help="keyword arguments of the environment")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     return run_command(_main, argv)
@@ -75,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = _parser().parse_args(argv)
+    _check_companions(options)
     if options.replay is not None:
         return _replay(options)
     if options.list_include is not None or options.list_exclude is not None:
@@ -89,7 +101,8 @@ def _parser() -> Parser:
     what.add_argument("--replay", metavar="DIR", type=Path, help="walk to the failure stored in this crash directory")
     what.add_argument("--list-include", metavar="REGEX", help="list the registered ids in which this is found")
     parser.add_argument("--list-exclude", metavar="REGEX", help="leave out the ids in which this is found")
-    parser.add_argument("--module", metavar="NAME", help="imported first, registers the environment")
+    add_env_arguments(parser)
+    parser.add_argument("--trust-session", action="store_true", help="with --replay: let code of the session run")
     parser.add_argument("--runs", metavar="N", type=_count, default=1, help="episodes (default 1)")
     parser.add_argument("--n-step", metavar="N", type=_count, default=1000, help="longest run (default 1000 steps)")
     parser.add_argument("--delay", metavar="MS", type=_delay, default=0.0, help="pause after each step")
@@ -97,6 +110,21 @@ def _parser() -> Parser:
     parser.add_argument("--render", action="store_true", help="open a window")
     parser.add_argument("--pdb", action="store_true", help="with --replay: enter the debugger where it fails")
     return parser
+
+
+def _check_companions(options: argparse.Namespace) -> None:
+    """Check that no option is given that would change nothing."""
+    needs = {
+        "--pdb": (options.pdb, options.replay, "--replay"),
+        "--trust-session": (options.trust_session, options.replay, "--replay"),
+        "--env-kwargs": (options.env_kwargs is not None, options.model, "--model"),
+        "--list-exclude": (options.list_exclude is not None, options.list_include, "--list-include"),
+        "--render": (options.render, options.model, "--model"),
+        "--no-action": (options.no_action, options.model, "--model"),
+    }
+    for name, (given, companion, needed) in needs.items():
+        if given and companion is None:
+            raise UsageError(f"{name}: expected {needed} with it, found none; add {needed} or leave {name} out")
 
 
 class _Run(NamedTuple):
@@ -109,7 +137,7 @@ def _play(options: argparse.Namespace) -> int:
     from digideep.environment.make import make_env, reported
     from digideep.environment.spaces import env_spec
 
-    config = EnvConfig(model_name=options.model, from_module=options.module)
+    config = EnvConfig(options.model, from_module=options.module, env_kwargs=options.env_kwargs or {})
     allowed = consent(options.model, options.module)
     env = make_env(config, allowed=allowed, render_mode="human" if options.render else None)
     runs: list[_Run] = []
@@ -161,24 +189,69 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from digideep.environment.crash import read_crash, replay_crash
+    from digideep.environment.crash import read_crash
 
     crash = read_crash(options.replay)
     model = one_line(crash.env.get("model_name", ""), limit=80)
     say(f"replay of {model}: {one_line(crash.error)}")
+    if crash.ending == "death" and not options.pdb:
+        # The debugger would die with the process; without it somebody has to be left who tells of the death.
+        return _survive(lambda: _walk(crash, options), where=f"environment {model}, {crash.phase} {crash.step}")
+    return _walk(crash, options)
+
+
+def _walk(crash: Crash, options: argparse.Namespace) -> int:
+    from digideep.environment.crash import replay_crash
+
+    named = () if options.module is None else (options.module,)
+    code_of = resolve(_SESSION_CODE, where="--replay")
     try:
-        replay_crash(crash, allowed=consent("", options.module))
+        with code_of(options.replay, crash.env, named=named, trust_session=options.trust_session) as allowed:
+            replay_crash(crash, allowed=allowed)
     except (UsageError, TrustError, NotReproducibleError):
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and KeyboardInterrupt.__name__ not in crash.error:
+            raise  # from the keyboard: no environment has raised it
         # Where it fails is what a replay is for, so this one error comes with its traceback.
-        traceback.print_exc()
+        sys.stderr.write(without_controls(traceback.format_exc()))
         if options.pdb:
             pdb.post_mortem(error.__traceback__)
         if isinstance(error, DigideepError):
             raise
-        raised = f"{type(error).__name__}: {one_line(error)}"
+        model = one_line(crash.env.get("model_name", ""), limit=80)
+        raised = f"{type(error).__name__}: {one_line(error)}".removesuffix(": ")
         raise EnvironmentFailure(f"environment {model}: {crash.phase} raised {raised}") from error
+
+
+def _survive(walk: Callable[[], int], *, where: str) -> int:
+    """Return the exit code of `walk`, done in a child process.
+
+    Raises:
+        EnvironmentFailure: the child did not come to its end.
+    """
+    sys.stdout.flush()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = run_command(lambda argv: walk(), None)
+        sys.stderr.flush()
+        os.write(writer, b".")
+        os._exit(code)
+    os.close(writer)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.set_blocking(reader, False)  # what the environment has started may live on and hold the other end
+    try:
+        came_to_its_end = os.read(reader, 1)
+    except BlockingIOError:
+        came_to_its_end = b""
+    os.close(reader)
+    if came_to_its_end:
+        return code
+    from digideep.environment.vec.child import ended_how
+
+    found = f"found that this call killed it: it {ended_how(code)}"
+    raise EnvironmentFailure(f"{where}: expected a process that goes on, {found}")
 
 
 def _described(slot: str, spec: ArraySpec) -> str:
@@ -202,15 +275,26 @@ def _pattern(text: str, *, option: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise UsageError(
-            f"{option}: expected a regular expression, found {one_line(text, limit=80)!r}: {error}"
-        ) from None
+        found = f"{one_line(text, limit=80)!r} ({one_line(error)})"
+        raise UsageError(f"{option}: expected a regular expression, found {found}; correct it") from None
 
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:19]) or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {one_line(text, limit=40)!r}")
+        found = repr(one_line(text, limit=40))
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {found}; give such a number")
     return int(text)
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        value = loads_json(text, where="")
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix(": ")) from error
+    if not isinstance(value, dict):
+        found = repr(one_line(text, limit=40))
+        raise argparse.ArgumentTypeError(f"expected a JSON object, found {found}; write it like '{{\"size\": 3}}'")
+    return value
 
 
 def _delay(text: str) -> float:
@@ -219,7 +303,8 @@ def _delay(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 3.6e6:
-        raise argparse.ArgumentTypeError(f"expected milliseconds from 0 on, found {one_line(text, limit=40)!r}")
+        found = repr(one_line(text, limit=40))
+        raise argparse.ArgumentTypeError(f"expected milliseconds from 0 on, found {found}; give such a number")
     return value
 
 

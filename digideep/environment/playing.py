@@ -2,19 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
+from digideep.environment.vec.base import VecEnv
 from digideep.environment.vec.slab import Slab
 from digideep.errors import NonFiniteError, ShapeError, UsageError
 from digideep.spec import ArraySpec
 from digideep.types import Actor, ActorOutput
+from digideep.utility.profiling import add_time
 
-__all__ = ["ActionGuard", "ActorSlab", "only_actor"]
+__all__ = ["ActionGuard", "ActorSlab", "StepRow", "only_actor", "sample", "step_rows"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class StepRow(NamedTuple):
+    """Views of what is seen before one step, made once."""
+
+    observations: Mapping[str, Array]
+    masks: Array
+
+
+def step_rows(slab: Slab) -> list[StepRow]:
+    """Return the rows that an actor sees in a chunk, one a step."""
+    return [
+        StepRow({slot: array[t] for slot, array in slab.observations.items()}, slab.masks[t])
+        for t in range(slab.n_steps)
+    ]
+
+
+def sample(
+    vec: VecEnv,
+    rows: Sequence[StepRow],
+    *,
+    actor: Actor,
+    slab: ActorSlab,
+    deterministic: bool,
+    settle: Callable[[int], None],
+) -> None:
+    """Act and step until all rows are filled. Adjacent phases share time stamps, which are added to the timers once.
+
+    Args:
+        vec: the environments.
+        rows: as `step_rows` gives them.
+        actor: decides.
+        slab: where its decisions go.
+        deterministic: whether it takes the most likely action.
+        settle: called with the row after a step in which environments failed and were forgiven, or a worker was lost.
+    """
+    act, store, guard = actor.act, slab.store, slab.guard.check
+    act_ns = store_ns = step_ns = 0
+    steps = 0
+    now = perf_counter_ns()
+    try:
+        for t, (observations, masks) in enumerate(rows):
+            output = act(observations, slab.hidden_row(t), masks, deterministic=deterministic)
+            acted = perf_counter_ns()
+            if t == 0:
+                slab.check(output)
+            store(output, t)
+            guard(t)
+            stored = perf_counter_ns()
+            vec.step(t)
+            if vec.has_faults:
+                settle(t + 1)
+            act_ns += acted - now
+            store_ns += stored - acted
+            now = perf_counter_ns()
+            step_ns += now - stored
+            steps += 1
+    finally:
+        add_time("act", act_ns, steps)
+        add_time("store", store_ns, steps)
+        add_time("envstep", step_ns, steps)
 
 
 def only_actor(actors: Mapping[str, Actor]) -> tuple[str, Actor]:
@@ -56,12 +120,15 @@ class ActorSlab:
         self._rows = [[(key, array[t]) for key, array in self._arrays.items()] for t in steps]
         self._hidden = [{key: array[t] for key, array in (self.hidden or {}).items()} for t in steps]
 
-    def keys(self, slab: Slab) -> dict[str, Array]:
-        """Return all arrays by the keys of a chunk."""
+    def chunk(self, slab: Slab) -> dict[str, Array]:
+        """Return the arrays of a chunk by key, those of the environments too, as `[N, T+1, ...]` views."""
+        arrays = {f"/observations/{slot}": array for slot, array in slab.observations.items()}
+        arrays |= {f"/{key}": getattr(slab, key) for key in ("masks", "rewards", "terminations")}
         base = f"/agents/{self.name}"
-        arrays = {f"{base}/actions/{slot}" if slot else f"{base}/actions": a for slot, a in slab.actions.items()}
+        arrays |= {f"{base}/actions/{slot}" if slot else f"{base}/actions": a for slot, a in slab.actions.items()}
         arrays |= {f"{base}/artifacts/{key}": array for key, array in self._arrays.items()}
-        return arrays | {f"{base}/hidden_state/{key}": array for key, array in (self.hidden or {}).items()}
+        arrays |= {f"{base}/hidden_state/{key}": array for key, array in (self.hidden or {}).items()}
+        return {key: array.swapaxes(0, 1) for key, array in arrays.items()}
 
     def hidden_row(self, t: int) -> Mapping[str, Array] | None:
         """Return the hidden state before acting at `t`; None where the policy has none."""

@@ -23,8 +23,10 @@ __all__ = [
     "ActionReader",
     "ObservationWriter",
     "action_slots",
+    "discrete_start",
     "env_spec",
     "observation_slots",
+    "plain_box",
     "sample_action",
 ]
 
@@ -130,6 +132,17 @@ def sample_action(specs: Mapping[str, ArraySpec], rng: np.random.Generator) -> d
             n = 2 if spec.kind == "multi_binary" else np.reshape(spec.n, spec.shape)
             actions[slot] = rng.integers(0, n, size=shape).astype(spec.dtype)
     return actions
+
+
+def plain_box(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    """Return shape and dtype of an observation space that is one box; None for all others."""
+    return (space.shape, np.dtype(space.dtype)) if isinstance(space, spaces.Box) and space.shape else None
+
+
+def discrete_start(spec: EnvSpec) -> int | None:
+    """Return what is added to an action that is one integer; None for all other actions."""
+    only = spec.actions.get(SINGLE_ACTION)
+    return only.start if only is not None and only.kind == "discrete" else None
 
 
 class _Leaf(NamedTuple):

@@ -25,6 +25,7 @@ from gymnasium.envs.registration import EnvSpec as Registration
 
 from digideep.environment.state_plain import NotPlainError, pack, unpack
 from digideep.environment.state_replay import ReplayRecorder
+from digideep.environment.vec.hang import Hang, let_ctrl_c_out
 from digideep.errors import CheckpointError, DigideepError, EnvironmentFailure, one_line
 from digideep.utility.seeding import generator_state, set_generator_state
 
@@ -118,11 +119,15 @@ def restore(env: Layer, state: Mapping[str, Any]) -> None:
     if "rng" in state:
         set_generator_state(env.unwrapped.np_random, state["rng"])
         env.unwrapped._np_random_seed = state["seed"]
+        if not isinstance(env.unwrapped._np_random_seed, int | None):
+            raise CheckpointError("environment state: expected a seed, found something else")
     # From the inside out, so that a layer that speaks for those beneath it has the last word.
     for layer, saved in reversed(list(zip(_covered(env), state["layers"], strict=True))):
         try:
             _load(layer, saved)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except DigideepError:
+            raise
+        except Exception as error:
             # The environment's own errors come as EnvironmentFailure: here the record has another form than the layer.
             raise CheckpointError(
                 f"environment state: expected what fits {type(layer).__name__} of {_id(env)}, "
@@ -250,9 +255,10 @@ def _drawing_parts(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
 def _call(layer: Layer, function: Callable[[], Any], *, doing: str) -> Any:
     try:
         return function()
-    except DigideepError:
+    except (DigideepError, Hang):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        let_ctrl_c_out(error)
         raise EnvironmentFailure(
             f"environment {_id(layer)}: {doing} raised {type(error).__name__}: {one_line(error, limit=500)}"
         ) from error

@@ -16,6 +16,7 @@ from digideep.utility.seeding import generator_state, set_generator_state
 __all__ = ["NotPlainError", "pack", "unpack"]
 
 _TAGS = ("~deque", "~generator", "~legacy", "~python", "~moments", "~chars", "~text")
+_LEVELS = 40  # a checkpoint holds 64, of which the layers above this state take some
 
 
 class NotPlainError(DigideepError):
@@ -40,6 +41,8 @@ def pack(value: Any, *, path: str) -> Any:
         return {"~text": str(value)}
     if isinstance(value, np.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
         return value
+    if path.count("/") > _LEVELS:
+        raise NotPlainError(f"{path[:40]}...: more than {_LEVELS} nested levels (or a list that holds itself)")
     if kind in (list, tuple):
         return kind(pack(element, path=f"{path}/{i}") for i, element in enumerate(value))
     if kind is dict:

@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.explorer import Explorer, Mode
+from digideep.environment.recovery import Supervision
 from digideep.errors import CheckpointError, NotReproducibleError
 from digideep.spec import ArraySpec
 from digideep.types import ActorOutput
@@ -52,6 +53,8 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
             raise ValueError("no such file: world.xml")
         if fault == "leave init":
             sys.exit(0)
+        if fault == "interrupt init":
+            raise KeyboardInterrupt
 
     def get_state(self) -> dict[str, Any]:
         return {"episode": self.episode, "step": self.step_number, "total": self.total}
@@ -78,6 +81,8 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
             raise ValueError("the world is\nnot there")
         if self.fault == "leave reset" and self.episode >= self.fault_at:
             sys.exit(0)
+        if self.fault == "interrupt reset" and self.episode >= self.fault_at:
+            raise KeyboardInterrupt
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
@@ -120,6 +125,8 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
             time.sleep(60)
         elif self.fault == "leave step":
             sys.exit(0)
+        elif self.fault == "interrupt step":
+            raise KeyboardInterrupt
         elif self.fault == "exit":
             os._exit(3)
         elif self.fault == "kill":
@@ -252,6 +259,7 @@ def explorer(
     monitor_dir: Path | None = None,
     env: Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    supervision: Supervision | None = None,
     **fields: Any,
 ) -> Explorer:
     """Return an explorer of one of these environments, or of any other."""
@@ -260,4 +268,4 @@ def explorer(
     ends = {"n_steps": 4} if mode == "train" else {"n_episodes": 3}
     tree = node(ExplorerConfig, env=about, **{**ends, "num_envs": 3, "step_timeout_s": 20.0, **fields})
     config = configure(tree, where="explorer", expected=ExplorerConfig)
-    return Explorer(config, mode=mode, seed=seed, monitor_dir=monitor_dir, allowed=ALLOWED)
+    return Explorer(config, mode=mode, seed=seed, monitor_dir=monitor_dir, allowed=ALLOWED, supervision=supervision)

@@ -9,7 +9,9 @@ from digideep.environment.check import main
 
 MODULE = """
 import os
+import time
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 from digideep.testing import FaultyEnv, ToyEnv
 
@@ -30,6 +32,23 @@ class Forgetful(ToyEnv):
 class Text(Frozen):
     observation_space = spaces.Text(4)
 
+class Wide(Frozen):
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.array([1.0, 3.5], np.float32), *super().step(action)[1:]
+
+class Slow(Frozen):
+    def __init__(self, seconds=60):
+        self.seconds = seconds
+    def step(self, action):
+        time.sleep(self.seconds)
+        return super().step(action)
+
+gymnasium.register("Wide-v0", Wide, max_episode_steps=5)
+gymnasium.register("Slow-v0", Slow)
 gymnasium.register("Frozen-v0", Frozen)
 gymnasium.register("Forgetful-v0", Forgetful)
 gymnasium.register("Text-v0", Text)
@@ -104,3 +123,37 @@ def test_it_runs_as_a_module(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Frozen-v0\n")
+
+
+def test_an_observation_outside_of_its_box_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--model", "Wide-v0", "--module", "checked_envs"])
+
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning ")]
+    assert (code, told) == (
+        0,
+        [
+            "warning      /observations/observation is 3.5 at step 1 (first bad index 1), declared from -1 to 1; "
+            "training does not look at bounds, correct the space or the observation"
+        ],
+    )
+
+
+def test_an_environment_that_does_not_come_back_ends_at_the_time_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--model", "Slow-v0", "--module", "checked_envs", "--timeout", "1"])
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 7
+    assert line.startswith(
+        "digideep: error: environment Slow-v0: expected to be examined within 1 s (--timeout), found that it is not; "
+        "it was at "
+    )
+    assert "checked_envs.py:" in line
+
+
+def test_arguments_of_the_environment_are_given_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    named = ["--model", "Slow-v0", "--module", "checked_envs", "--env-kwargs"]
+
+    assert main([*named, '{"seconds": 0}']) == 0
+    assert main([*named, '{"second": 0}']) == 2
+    assert main([*named, "[0]"]) == 2
+    assert "--env-kwargs: expected a JSON object, found '[0]'" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,25 @@ def test_actions_of_another_space_are_refused(tmp_path: Path, actions: dict[str,
 
     with pytest.raises(UsageError, match="crash/actions: "):
         replay_crash(read_crash(tmp_path))
+
+
+def test_a_full_disk_leaves_nothing_of_a_crash_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str, **options: Any) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+
+    with pytest.raises(OSError, match="No space"):
+        write_crash(tmp_path, EnvConfig("CartPole-v1"), phase="reset", error="x")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("timeout_s", [-1.0, 0, 1e300, True])
+def test_a_time_limit_out_of_range_is_refused(tmp_path: Path, timeout_s: float) -> None:
+    path = write_crash(tmp_path, EnvConfig("CartPole-v1"), phase="reset", error="x")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "timeout_s": timeout_s}))
+
+    with pytest.raises(UsageError, match="expected a timeout_s above 0"):
+        read_crash(tmp_path)

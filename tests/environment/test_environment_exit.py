@@ -1,8 +1,10 @@
-"""An environment that calls sys.exit(): a failure of the environment, never the end of the program."""
+"""An environment that calls sys.exit() or interrupts: a failure of the environment, never the end of the program."""
 
 from __future__ import annotations
 
 import contextlib
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -81,3 +83,38 @@ def test_exit_while_a_state_is_captured_is_a_failure_of_the_environment(monkeypa
 def test_exit_in_a_command_is_reported_in_one_line() -> None:
     with pytest.raises(EnvironmentFailure, match="environment Made-v0 raised SystemExit: 3"), reported("Made-v0"):
         raise SystemExit(3)
+
+
+@pytest.fixture
+def _handled() -> Iterator[None]:
+    """Handle SIGINT as the program does, so that Ctrl-C raises nothing."""
+    former = signal.signal(signal.SIGINT, lambda number, frame: None)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("_handled")
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("fault", "place"), [("interrupt step", "episode 1, step 2"), ("interrupt reset", "episode 5, step 0")]
+)
+def test_an_interrupt_that_an_environment_raises_is_its_failure(num_workers: int, fault: str, place: str) -> None:
+    faults = {"fault": fault, "fault_at": 5, "lengths": [3] if fault == "interrupt step" else [1]}
+
+    with pytest.raises(EnvironmentFailure, match=rf"{place}\): KeyboardInterrupt") as raised:
+        run(num_workers, **faults)
+
+    assert raised.value.crash["phase"] == fault.removeprefix("interrupt ")  # type: ignore[attr-defined]
+    assert "raise KeyboardInterrupt" in raised.value.traceback_text  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("_handled")
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_interrupt_while_it_is_made_is_its_failure(num_workers: int) -> None:
+    with pytest.raises(EnvironmentFailure, match="raised KeyboardInterrupt"):
+        run(num_workers, fault="interrupt init")
+
+
+def test_ctrl_c_where_python_raises_it_is_let_out() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(0, fault="interrupt step", fault_at=5)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_registered_ids_are_listed_by_pattern(capsys: pytest.CaptureFixture[str]
         (["--model", "CartPole-v1", "--runs", "0"], 2, "--runs: expected a whole number above 0, found '0'"),
         (["--model", "CartPole-v1", "--runs", "9" * 30], 2, "--runs: expected a whole number"),
         (["--model", "CartPole-v1", "--delay", "nan"], 2, "--delay: expected milliseconds from 0 on, found 'nan'"),
-        (["--model", "CartPole-v1", "--typo"], 2, "unrecognized arguments: --typo"),
+        (["--model", "CartPole-v1", "--typo"], 2, "--typo: expected an option that exists, found an unknown option"),
         (["--model", "CartPol-v1"], 2, "did you mean 'CartPole-v1'?"),
         (["--model", "CartPole-v1", "--module", "no_such"], 2, "no_such"),
         (["--list-include", "("], 2, "--list-include: expected a regular expression, found '('"),
@@ -123,7 +124,7 @@ def test_an_environment_that_raises_is_one_line(
 def test_an_environment_that_cannot_be_shown_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = play("--model", "digideep.testing:Toy-v0", "--render", capsys=capsys)
 
-    assert (code, err) == (2, "digideep: error: env/model_name: Toy-v0 cannot be rendered; it takes no render_mode\n")
+    assert (code, err.endswith("found that Toy-v0 cannot be rendered; it takes no render_mode\n")) == (2, True)
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -166,9 +167,57 @@ def test_help_and_mistakes_import_no_gymnasium() -> None:
     assert done.stdout == "[]\n"
 
 
+DIES = """
+import os, sys
+from digideep.environment.play import _survive, run_command
+
+def walk():
+    if {held} and os.fork() == 0:
+        for stream in (1, 2):
+            os.close(stream)
+        os.read(0, 1)  # until the test is over
+        os._exit(0)
+    os.kill(os.getpid(), {number})
+
+sys.exit(run_command(lambda argv: _survive(walk, where="here"), None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "held"),
+    [(signal.SIGSEGV, "SIGSEGV", False), (signal.SIGRTMIN + 6, "unknown", False), (signal.SIGKILL, "SIGKILL", True)],
+)
+def test_a_death_in_a_replay_is_told_whatever_the_signal_and_whoever_lives_on(
+    number: int, name: str, held: bool
+) -> None:
+    program = DIES.format(number=int(number), held=held)
+
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        code = process.wait(60)
+        assert process.stderr is not None
+        line = process.stderr.read()
+
+    assert code == 7
+    assert line == (
+        "digideep: error: here: expected a process that goes on, found that this call killed it: "
+        f"it died of signal {int(number)} ({name})\n"
+    )
+
+
 def test_a_closed_pipe_is_no_error() -> None:
     command = f"{sys.executable} -m digideep.environment.play --list-include . | head -1; echo ${{PIPESTATUS[0]}}"
 
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
 
     assert (done.stdout.splitlines()[-1], done.stderr) == ("0", "")
+
+
+def test_arguments_of_the_environment_are_given_as_json_here_too(capsys: pytest.CaptureFixture[str]) -> None:
+    named = ["--model", "MountainCarContinuous-v0", "--n-step", "1", "--env-kwargs"]
+
+    assert play(*named, '{"goal_velocity": 0.01}', capsys=capsys)[0] == 0
+    code, _, err = play(*named, '{"goal_velocitie": 1}', capsys=capsys)
+    assert (code, "did you mean 'goal_velocity'?" in err) == (2, True)
+    assert play("--list-include", "x", "--env-kwargs", "{}", capsys=capsys)[0] == 2

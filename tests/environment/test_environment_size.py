@@ -50,8 +50,8 @@ def test_more_environments_or_processes_than_anybody_has_are_refused_by_range(fi
 
 
 def test_many_environments_are_weighed_by_one_of_them(made: list[ScriptEnv], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Rows of 12 bytes fit 2048 x 65 times, rows with an observation of 12 and an action of 8 do not.
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(3_000_000))
+    # Rows of 68 bytes fit 2048 x 65 times, rows with an observation of 12 and an action of 8 do not.
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(10_000_000))
 
     with pytest.raises(UsageError, match="for num_envs=2048 and n_steps=64; lower them"):
         explorer(num_envs=2048, n_steps=64)
@@ -70,8 +70,8 @@ def test_few_environments_are_weighed_before_the_memory_is_touched(
 
 
 def test_what_fits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    # 3 x 501 rows of 32 bytes, and less than 2 kB beside them.
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(50_200))
+    # 3 x 501 rows of 88 bytes, and less than 2 kB beside them.
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(134_400))
 
     made = explorer(n_steps=500)
     made.close()

@@ -11,7 +11,7 @@ import pytest
 from fakes_vec import Counter, Follower, explorer
 
 from digideep.environment.explorer import Explorer
-from digideep.errors import ConfigError, EnvironmentFailure, NonFiniteError, ShapeError, UsageError
+from digideep.errors import EnvironmentFailure, NonFiniteError, ShapeError, UsageError
 from digideep.spec import ArraySpec
 from digideep.types import ActorOutput, Chunk, Progress
 from digideep.utility.profiling import get_timer_root, reset_timers
@@ -266,11 +266,6 @@ def test_exactly_one_agent_acts_and_its_artifacts_stay() -> None:
     with pytest.raises(UsageError, match="make a new explorer"):
         made.set_actors({"agent": other})
     made.close()
-
-
-def test_what_is_not_there_yet_is_refused_rather_than_ignored() -> None:
-    with pytest.raises(ConfigError, match="on_env_error: expected 'stop', found 'reset'"):
-        explorer(on_env_error="reset")
 
 
 def test_progress_is_handed_on() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from fakes_vec import Counter, Follower, explorer
 
 from digideep.environment.explorer import Explorer
-from digideep.errors import UsageError
+from digideep.errors import EnvironmentFailure, UsageError
 from digideep.types import Chunk
 from digideep.utility.codec import decode, encode
 
@@ -140,3 +141,17 @@ def test_a_state_of_other_environments_is_refused() -> None:
     with pytest.raises(UsageError, match="num_envs: expected 3 as in the checkpoint, found 2"):
         again.load_state_dict(state)
     again.close()
+
+
+def test_a_failing_get_state_names_environment_and_worker_and_is_the_reason_for_new_episodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = started(num_envs=2)
+    failure = Mock(side_effect=[None, EnvironmentFailure("get_state raised KeyError: 'gone'")])
+    monkeypatch.setattr("digideep.environment.vec.stepper.environment_state.capture", failure)
+
+    with pytest.raises(EnvironmentFailure, match=r"environment 1 .*worker 0.*get_state raised KeyError"):
+        made.state_dict()
+
+    assert made.exactness == "resume starts new episodes: an environment could not give its state"
+    made.close()

@@ -12,6 +12,9 @@ from fakes_vec import ALLOWED, Follower, explorer
 from digideep.environment.config import EnvConfig
 from digideep.environment.crash import read_crash, replay_crash, write_crash
 from digideep.environment.history import ActionHistory
+from digideep.environment.recovery import Supervision
+from digideep.environment.vec.origin import write_origin
+from digideep.environment.vec.restart import RESTARTS, RestartBudget
 from digideep.environment.vec.slab import Slab
 from digideep.errors import EnvironmentFailure, WorkerError
 from digideep.spec import ArraySpec, EnvSpec
@@ -19,8 +22,8 @@ from digideep.spec import ArraySpec, EnvSpec
 SPEC = EnvSpec("Made-v0", {"observation": ArraySpec("box", (1,), "float32")}, {"": ArraySpec("discrete", (), "int64")})
 
 
-def failure(*, updates: int = 4, num_workers: int = 0, **kwargs: Any) -> EnvironmentFailure:
-    made = explorer(num_workers=num_workers, kwargs=kwargs)
+def failure(*, updates: int = 4, num_workers: int = 0, restarts: int = RESTARTS, **kwargs: Any) -> EnvironmentFailure:
+    made = explorer(num_workers=num_workers, kwargs=kwargs, supervision=Supervision(RestartBudget(restarts)))
     made.set_actors({"agent": Follower()})
     try:
         with pytest.raises(EnvironmentFailure) as raised:
@@ -70,11 +73,21 @@ def test_a_failing_reset_has_no_actions() -> None:
         assert crash["actions"][""].shape == (0,)
 
 
-def test_a_worker_that_died_leaves_nothing_to_walk_to() -> None:
-    error = failure(num_workers=1, lengths=[9], fault="kill", fault_at=2)
+def test_a_worker_that_died_leaves_the_way_to_where_it_died() -> None:
+    error = failure(num_workers=1, lengths=[9], fault="kill", fault_at=2, restarts=0)
 
     assert isinstance(error, WorkerError)
-    assert not hasattr(error, "crash")
+    crash = error.crash  # type: ignore[attr-defined]
+    assert (crash["phase"], crash["ending"], crash["episode"], crash["step"]) == ("step", "death", 0, 2)
+    np.testing.assert_array_equal(crash["actions"][""], [0, 1])
+
+
+def test_an_episode_that_began_in_a_worker_that_died_later_is_known_too() -> None:
+    error = failure(num_workers=1, lengths=[3], fault="kill", fault_at=8, restarts=0)
+
+    crash = error.crash  # type: ignore[attr-defined]
+    assert (crash["seed"], crash["episode"], crash["step"]) == (None, 2, 2)
+    assert crash["rng"]["bit_generator"] == "PCG64"
 
 
 def test_the_failure_happens_again_where_it_is_replayed(tmp_path: Path) -> None:
@@ -91,6 +104,9 @@ def test_the_failure_happens_again_where_it_is_replayed(tmp_path: Path) -> None:
 def test_chunks_that_no_episode_needs_are_dropped() -> None:
     slab = Slab(SPEC, num_envs=2, n_steps=4)
     history = ActionHistory(slab)
+    write_origin(slab.origins[-1, 0], None, seed=5)
+    history.opened([0])
+    slab.masks.fill(1)
 
     for before in (0, 4, 8):
         slab.actions[""].fill(before)
@@ -103,9 +119,10 @@ def test_chunks_that_no_episode_needs_are_dropped() -> None:
 
     assert kept_for_the_long_one == 3
     assert [kept.before for kept in history._kept] == [8, 12]
-    answer = history.episode(0, before=16, tick=18)
-    assert answer is not None
-    np.testing.assert_array_equal(answer[""], [8, 8, 8, 12, 12, 12, 12, 12, 12])
+    walk = history.walk(0, phase="step", before=16, rows=2)
+    assert walk is not None
+    assert walk.seed == 5
+    np.testing.assert_array_equal(walk.actions[""], [8, 8, 8, 12, 12, 12, 12, 12, 12])
 
 
 def test_an_episode_that_began_before_what_is_kept_is_not_told() -> None:
@@ -113,4 +130,6 @@ def test_an_episode_that_began_before_what_is_kept_is_not_told() -> None:
     history = ActionHistory(slab)
     slab.born[0] = -3  # as after a resume
 
-    assert history.episode(0, before=0, tick=2) is None
+    history.continued()
+
+    assert history.walk(0, phase="step", before=0, rows=2) is None

@@ -121,15 +121,15 @@ def test_an_environment_whose_space_is_refused_is_closed_too(my_envs: str) -> No
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("CartPol-v1", "env/model_name: no environment 'CartPol-v1' is registered; did you mean 'CartPole-v1'?"),
+        ("CartPol-v1", "found that no environment 'CartPol-v1' is registered; did you mean 'CartPole-v1'?"),
         (
             "Qqqqqqqqq-v7",
             "no environment 'Qqqqqqqqq-v7' is registered; 'python -m digideep.environment.play --list-inc",
         ),
-        ("LunarLander-v2", "'LunarLander-v2' is an old version that is gone; use 'LunarLander-v3'"),
-        ("Taxi-v3", "'Taxi-v3' is an old version that is gone; use 'Taxi-v4'"),
-        ("Hopper-v2", "'Hopper-v2' is an old version that is gone; use 'Hopper-v5'"),
-        ("CartPole-v9", "'CartPole-v9' is not registered; use 'CartPole-v1'"),
+        ("LunarLander-v2", "found 'LunarLander-v2', which is an old version that is gone; use 'LunarLander-v3'"),
+        ("Taxi-v3", "found 'Taxi-v3', which is an old version that is gone; use 'Taxi-v4'"),
+        ("Hopper-v2", "found 'Hopper-v2', which is an old version that is gone; use 'Hopper-v5'"),
+        ("CartPole-v9", "found 'CartPole-v9', which is not registered; use 'CartPole-v1'"),
         ("Cart Pole", "expected an id such as 'CartPole-v1', found 'Cart Pole'"),
         ("", "expected an id such as 'CartPole-v1', found ''"),
         ("Cart\nPole\x1b-v1", "found 'Cart Pole -v1'"),
@@ -165,7 +165,8 @@ def test_a_missing_package_is_named_with_the_extra_that_installs_it(
         make_env(EnvConfig(name))
 
     assert str(caught.value) == (
-        f'env/model_name: {name!r} needs {package}, which is not installed; pip install "digideep[{extra}]"'
+        f"/env/model_name: expected that {package} is installed, found that {name!r} needs {package}, "
+        f'which is not installed; pip install "digideep[{extra}]"'
     )
 
 
@@ -177,11 +178,15 @@ def made(my_envs: str, name: str, **kwargs: Any) -> str:
 
 def test_an_argument_that_the_environment_does_not_take_is_a_usage_error(my_envs: str) -> None:
     assert made(my_envs, "Mine-v3", siz=3) == (
-        "2: env/env_kwargs: Mine-v3 takes no argument 'siz'; did you mean 'size'?"
+        "2: /env/env_kwargs: expected arguments that it takes, found that Mine-v3 takes no argument 'siz'; "
+        "did you mean 'size'?"
     )
-    assert made(my_envs, "Needy-v0").startswith("2: env/env_kwargs: Needy-v0: ")
+    assert made(my_envs, "Needy-v0").startswith(
+        "2: /env/env_kwargs: expected every argument that it needs, found that Needy-v0 says: "
+    )
     assert made(my_envs, "Mine-v3", max_episode_steps=3) == (
-        "2: env/env_kwargs: 'max_episode_steps' is no argument of an environment; use /env/max_episode_steps"
+        "2: /env/env_kwargs: expected arguments of the environment, found 'max_episode_steps'; "
+        "use /env/max_episode_steps"
     )
 
 
@@ -193,9 +198,9 @@ def test_an_environment_that_raises_when_made_is_a_failure_in_one_line(my_envs: 
 
 
 def test_an_environment_that_lacks_a_module_names_it(my_envs: str) -> None:
-    assert (
-        made(my_envs, "Mine-v3", fail="import")
-        == "2: env/model_name: 'Mine-v3' needs the module 'not_there'; install it"
+    assert made(my_envs, "Mine-v3", fail="import") == (
+        "2: /env/model_name: expected all that it imports, found that 'Mine-v3' needs the module 'not_there'; "
+        "install it"
     )
 
 

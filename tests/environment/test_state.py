@@ -333,3 +333,17 @@ def test_restoring_ends_where_the_generator_stood() -> None:
     restore(fresh, state)
 
     assert generator_state(fresh.np_random) == generator_state(env.np_random)
+
+
+def test_a_state_that_holds_itself_is_an_error_that_says_so() -> None:
+    class Endless(ToyEnv):
+        def get_state(self) -> dict[str, Any]:
+            state: dict[str, Any] = {}
+            state["again"] = state
+            return state
+
+    env = Endless()
+    env.reset(seed=0)
+
+    with pytest.raises(EnvironmentFailure, match="more than 40 nested levels"):
+        capture(env)

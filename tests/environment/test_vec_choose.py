@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from fakes_vec import ALLOWED, explorer
 
-from digideep.environment.config import EnvConfig
+from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.vec import choose
 from digideep.environment.vec.base import VecEnv, share
 from digideep.environment.vec.process import ProcessVecEnv
 from digideep.environment.vec.serial import SerialVecEnv
+from digideep.errors import DigideepError, EnvironmentFailure, NonFiniteError
 
 CARTPOLE = EnvConfig()
 
@@ -80,6 +83,27 @@ def test_zero_workers_are_this_process_and_more_are_processes() -> None:
         vec.close()
 
     assert [type(vec) for vec in made] == [SerialVecEnv, ProcessVecEnv]
+
+
+@pytest.mark.parametrize(
+    ("error", "forgiving"),
+    [(EnvironmentFailure("step"), "on_env_error"), (NonFiniteError("reward"), "on_nonfinite")],
+    ids=["error", "nonfinite"],
+)
+def test_what_training_forgives_does_not_end_the_measurement(
+    monkeypatch: pytest.MonkeyPatch, error: DigideepError, forgiving: str
+) -> None:
+    def fail(vec: VecEnv, seconds: float) -> float:
+        raise error
+
+    fake(monkeypatch, cores=2, speeds={})
+    monkeypatch.setattr(choose, "measure", fail)
+    config = ExplorerConfig(num_envs=2, num_workers="auto", n_steps=1)
+    lenient = dataclasses.replace(config, **{forgiving: "reset"})  # type: ignore[arg-type]
+
+    assert choose.resolve_workers(lenient, CARTPOLE, allowed=ALLOWED, is_measured=True) == (0, {"num_workers": 0})
+    with pytest.raises(type(error)):
+        choose.resolve_workers(config, CARTPOLE, allowed=ALLOWED, is_measured=True)
 
 
 def test_an_explorer_tells_what_was_chosen_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

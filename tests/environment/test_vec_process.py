@@ -60,7 +60,7 @@ def run(vec: ProcessVecEnv, steps: int = 8) -> None:
 
 
 def pids(vec: ProcessVecEnv) -> list[int]:
-    return [child.pid for child in vec._children]
+    return [child.pid for child in vec._workers.children]
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 10.0) -> bool:
@@ -211,7 +211,7 @@ import sys
 sys.path[:0] = {path!r}
 from test_vec_process import Factory, run
 vec = Factory()(fault={fault!r}, fault_at=1, mark={mark!r}, workers=1)
-print(vec._children[0].pid, flush=True)
+print(vec._workers.children[0].pid, flush=True)
 run(vec, 1)
 print("stepped", flush=True)
 sys.stdin.read()
@@ -245,17 +245,6 @@ def test_what_a_worker_prints_is_logged_and_not_without_end(make: Factory, caplo
         vec.close()
 
     assert caplog.messages.count("worker 0: " + "x" * 50) == ENVS
-
-
-def test_a_late_answer_is_never_taken_for_a_later_one(make: Factory) -> None:
-    vec = make(workers=1)
-    number = vec._send_all("states", [[]])  # an answer that nobody waits for, as after an interrupt
-
-    run(vec, 2)
-    collected = vec._ask("timings", [[]])
-
-    assert vec._number == number + 3
-    assert collected[0]["children"]["step"]["count"] == 2
 
 
 def test_workers_import_no_torch_and_use_one_thread(make: Factory) -> None:

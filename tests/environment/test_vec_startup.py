@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from digideep.utility.imports import import_module
 USERS = """
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
-import {helper}
+import {beside}
 
 class Pole(CartPoleEnv):
     pass
@@ -38,8 +39,8 @@ gymnasium.register("{id}", entry_point="{name}:Pole", max_episode_steps=20)
 def users_module(directory: Path, name: str) -> str:
     """Write a module that registers an environment, and one beside it that it imports; return the id."""
     directory.mkdir(exist_ok=True)
-    (directory / f"{name}.py").write_text(USERS.format(helper=f"{name}_helper", id=f"{name}-v0", name=name))
-    (directory / f"{name}_helper.py").touch()
+    (directory / f"{name}.py").write_text(USERS.format(beside=f"{name}_beside", id=f"{name}-v0", name=name))
+    (directory / f"{name}_beside.py").touch()
     return f"{name}-v0"
 
 
@@ -102,9 +103,10 @@ def test_a_worker_that_cannot_import_what_it_needs_says_what(tmp_path: Path, mon
     with pytest.raises(WorkerError) as raised:
         ProcessVecEnv(EnvConfig(), num_envs=2, num_workers=1)
 
-    assert str(raised.value) == (
-        "environments 0 to 1 (CartPole-v1, worker 0): expected a running worker, found that it ended with exit code 1; "
-        "it said last: ImportError: no gymnasium of this version"
+    assert re.fullmatch(
+        r"environments 0 to 1 \(CartPole-v1, worker 0\): expected a running worker, found that it ended with exit "
+        r"code 1 \(pid \d+\); it said last: ImportError: no gymnasium of this version",
+        str(raised.value),
     )
     assert "Traceback" in raised.value.traceback_text  # type: ignore[attr-defined]
 

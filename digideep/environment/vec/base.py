@@ -18,7 +18,7 @@ from digideep.types import Progress
 if TYPE_CHECKING:
     from digideep.utility.profiling import TimerNode
 
-__all__ = ["FinishedEpisode", "Place", "VecEnv", "share", "traced"]
+__all__ = ["NOTHING", "Fault", "FinishedEpisode", "Forgiven", "Place", "VecEnv", "share", "told_in", "traced"]
 
 
 class Place(NamedTuple):
@@ -26,6 +26,28 @@ class Place(NamedTuple):
 
     env: int
     phase: str
+
+
+class Forgiven(NamedTuple):
+    """Which failures of an environment end its episode only."""
+
+    errors: bool = False  # exceptions, and results that are not what was declared
+    nonfinite: bool = False  # NaN or infinity
+
+
+NOTHING = Forgiven()
+
+
+class Fault(NamedTuple):
+    """A failure of one environment that ended its episode only; it has to be reset before the next step.
+
+    `is_lost` says that the worker which held the environment has died or hung and was replaced: the environment is a
+    new one already.
+    """
+
+    env: int
+    error: DigideepError
+    is_lost: bool = False
 
 
 class FinishedEpisode(NamedTuple):
@@ -47,12 +69,19 @@ class VecEnv(ABC):
         spec: of one environment; all are alike.
         num_envs, num_workers: how many environments, and processes beside this one that hold them.
         slab: the memory; None before `attach`.
+        restarts: workers that were replaced.
     """
 
     spec: EnvSpec
     num_envs: int
     num_workers: int
     slab: Slab | None
+    restarts: int
+
+    @property
+    @abstractmethod
+    def has_faults(self) -> bool:
+        """Whether `take_faults` has something to return; looked at after every step."""
 
     @property
     @abstractmethod
@@ -89,11 +118,15 @@ class VecEnv(ABC):
         """Take over what `states` returned; the environments in the answer could not and must be reset: with why."""
 
     @abstractmethod
-    def origin(self, env: int) -> dict[str, Any] | None:
-        """Return what the running episode began with: `seed`, or `rng`, the generator's state before an unseeded reset.
+    def take_faults(self) -> list[Fault]:
+        """Return what was forgiven since the last call, by environment.
 
-        None where it began in another process, before a resume.
+        The step of such an environment is none: reward 0, termination 0, and an observation that has to be replaced.
         """
+
+    @abstractmethod
+    def rebuild(self, envs: Sequence[int]) -> None:
+        """Close environments and make them anew; one that cannot be made is a fault again."""
 
     @abstractmethod
     def set_progress(self, progress: Progress) -> None:
@@ -137,3 +170,10 @@ def traced(error: DigideepError, text: str, place: Place | None = None) -> Digid
     error.traceback_text = text  # type: ignore[attr-defined]
     error.place = place  # type: ignore[attr-defined]
     return error
+
+
+def told_in(mode: str, error: Exception) -> None:
+    """Put the explorer before the message of an error, once, unless it is that of training."""
+    where = f"explorer/{mode}: "
+    if mode != "train" and not str(error).startswith(where):
+        error.args = (f"{where}{error}", *error.args[1:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import selectors
 import signal
 import socket
 import subprocess
@@ -13,14 +12,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import IO
 
+from digideep.environment.vec.memory import memory_text
 from digideep.environment.vec.messages import WAKE, Channel, Message
 from digideep.environment.vec.worker import STACK_SIGNAL
 from digideep.errors import one_line
 
-__all__ = ["Child", "Output"]
+__all__ = ["Child", "ended_how"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,16 @@ _MAX_LINES = 1000  # of a worker that go to the log
 _MAX_LINE = 1000
 _KEPT_LINES = 200
 _STACK_S = 1.0
+_FATAL = "Fatal Python error: "  # what faulthandler writes before the stack of a process that dies
 _CAN_LOOK = hasattr(os, "waitid")  # at the end of a process without taking it; not everywhere
+
+
+def ended_how(code: int) -> str:
+    """Return in words how a process ended: its exit code, or below 0 the signal, which may be one without a name."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    named = -code in signal.Signals.__members__.values()
+    return f"died of signal {-code} ({signal.Signals(-code).name if named else 'unknown'})"
 
 
 class Child:
@@ -39,10 +48,13 @@ class Child:
     Attributes:
         index: number of the worker.
         envs: which environments it holds.
-        failures: FAILURE messages that were read while waiting for something else.
+        failures: messages other than wake-ups that were read while waiting for something else.
+        output: what it prints.
     """
 
-    def __init__(self, index: int, envs: range, *, modules: Sequence[str] = ()) -> None:
+    def __init__(
+        self, index: int, envs: range, *, modules: Sequence[str] = (), printed: MutableMapping[int, int] | None = None
+    ) -> None:
         self.index = index
         self.envs = envs
         self.failures: list[Message] = []
@@ -72,17 +84,13 @@ class Child:
             theirs.close()
             os.close(watched)
         self.channel = Channel(ours)
+        assert self._process.stdout is not None
+        self.output = Output(index, self._process.stdout, printed={} if printed is None else printed)
 
     @property
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
-
-    @property
-    def output(self) -> IO[bytes]:
-        """What the worker prints."""
-        assert self._process.stdout is not None
-        return self._process.stdout
 
     @property
     def is_running(self) -> bool:
@@ -126,6 +134,7 @@ class Child:
     def ask_for_stack(self) -> None:
         """Have a worker that hangs print where it stands."""
         if self.is_running:
+            self.output.is_stack = True
             os.kill(self.pid, STACK_SIGNAL)
             time.sleep(_STACK_S)  # nothing tells when it has printed; it may never
 
@@ -134,15 +143,22 @@ class Child:
         if not self._has_ended(1.0):
             return "closed its connection"
         self._kill_group()
-        code = self._process.wait()
-        if code >= 0:
-            return f"ended with exit code {code}"
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = "unknown"
-        hint = "; was memory short?" if -code == signal.SIGKILL else ""
-        return f"died of signal {-code} ({name}){hint}"
+        peak_mb = self._take_end()
+        code = self._process.returncode
+        if code != -signal.SIGKILL:
+            return ended_how(code)
+        peak = "" if peak_mb is None else f" (the worker at most {peak_mb:.0f} MB)"
+        return f"{ended_how(code)}; was memory short? {memory_text()}{peak}"
+
+    def _take_end(self) -> float | None:
+        """Take the end of the process and return the most memory in MB that it has had; None where nobody tells."""
+        if self._process.returncode is None and hasattr(os, "wait4"):
+            with contextlib.suppress(ChildProcessError):
+                _, status, usage = os.wait4(self.pid, 0)
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+                return usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+        self._process.wait()
+        return None
 
     def end(self, *, grace_s: float) -> None:
         """End the process and what it has started; `grace_s` is how long it may take by itself."""
@@ -151,6 +167,7 @@ class Child:
         self._kill_group()
         self._process.wait()
         self.channel.close()
+        self.output.close()
         if self._watch >= 0:
             os.close(self._watch)
         self._watch = -1
@@ -163,59 +180,58 @@ class Child:
 
 
 class Output:
-    """Hands what workers print to the log, line by line and not without end."""
+    """Hands what a worker prints to the log, line by line and not without end.
 
-    def __init__(self, children: Sequence[Child]) -> None:
-        self._children = children
-        self._counts = {child.index: 0 for child in children}
-        self._kept: dict[int, deque[str]] = {child.index: deque(maxlen=_KEPT_LINES) for child in children}
-        self._partial = {child.index: b"" for child in children}
-        self._complete = {child.index: threading.Event() for child in children}
+    Args:
+        index: number of the worker.
+        pipe: where it prints to.
+        printed: lines so far by number of the worker; those of the workers before it count too.
+
+    Attributes:
+        is_stack: whether what comes is the stack of a worker that is at its end: too long for a terminal, so that only
+            report.log gets it.
+    """
+
+    def __init__(self, index: int, pipe: IO[bytes], *, printed: MutableMapping[int, int]) -> None:
+        self._index = index
+        self._pipe = pipe
+        self._printed = printed
+        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._partial = b""
+        self.is_stack = False
         self._thread = threading.Thread(target=self._run, name="worker-output", daemon=True)
         self._thread.start()
 
-    def tail(self, index: int, *, wait_s: float = 0.0) -> str:
-        """Return the last lines of a worker; of one that has ended all of them come within `wait_s`."""
-        self._complete[index].wait(wait_s)
-        return "\n".join(self._kept[index])
+    def tail(self, *, wait_s: float = 0.0) -> str:
+        """Return the last lines; of a worker that has ended all of them come within `wait_s`."""
+        self._thread.join(wait_s)
+        return "\n".join(self._kept.copy())
 
     def close(self) -> None:
-        """Wait for the rest of the output, then close the pipes; the processes have ended before."""
+        """Wait for the rest of the output, then close the pipe; the process has ended before."""
         self._thread.join(timeout=2.0)
         if not self._thread.is_alive():
-            for child in self._children:
-                child.output.close()
+            self._pipe.close()
 
     def _run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            for child in self._children:
-                selector.register(child.output, selectors.EVENT_READ, child)
-            while selector.get_map():
-                for key, _ in selector.select():
-                    received = os.read(key.fd, 1 << 16)
-                    if received:
-                        self._split(key.data.index, received)
-                    else:
-                        self._line(key.data.index, self._partial[key.data.index])
-                        selector.unregister(key.fileobj)
-                        self._complete[key.data.index].set()
+        while received := os.read(self._pipe.fileno(), 1 << 16):
+            *lines, rest = (self._partial + received).split(b"\n")
+            for line in lines:
+                self._line(line)
+            self._partial = rest[-_MAX_LINE:]
+        self._line(self._partial)
 
-    def _split(self, index: int, received: bytes) -> None:
-        *lines, rest = (self._partial[index] + received).split(b"\n")
-        for line in lines:
-            self._line(index, line)
-        self._partial[index] = rest[-_MAX_LINE:]
-
-    def _line(self, index: int, line: bytes) -> None:
-        text = one_line(line.decode("utf-8", "replace"), limit=_MAX_LINE)
+    def _line(self, line: bytes) -> None:
+        text = one_line(line[: 4 * _MAX_LINE].decode("utf-8", "replace"), limit=_MAX_LINE)
         if not text:
             return
-        self._kept[index].append(text)
-        self._counts[index] += 1
-        if self._counts[index] <= _MAX_LINES:
-            logger.info("worker %d: %s", index, text)
-        elif self._counts[index] == _MAX_LINES + 1:
-            logger.warning("worker %d has printed %d lines; the rest is not logged", index, _MAX_LINES)
+        self._kept.append(text)
+        self.is_stack = self.is_stack or text.startswith(_FATAL)
+        count = self._printed[self._index] = self._printed.get(self._index, 0) + 1
+        if count <= _MAX_LINES:
+            logger.info("worker %d: %s", self._index, text, extra={"report_only": self.is_stack})
+        elif count == _MAX_LINES + 1:
+            logger.warning("worker %d has printed %d lines; the rest is not logged", self._index, _MAX_LINES)
 
 
 def _environment(modules: Sequence[str]) -> dict[str, str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from digideep.environment.config import EnvConfig, ExplorerConfig
-from digideep.environment.vec.base import VecEnv
+from digideep.environment.vec.base import NOTHING, Forgiven, VecEnv, told_in
 from digideep.environment.vec.process import ProcessVecEnv
+from digideep.environment.vec.restart import RestartBudget
 from digideep.environment.vec.serial import SerialVecEnv
 from digideep.environment.vec.slab import RESET, RUN, Slab
+from digideep.errors import EnvironmentFailure, NonFiniteError
 from digideep.spec import ArraySpec
 from digideep.utility.device import granted_cores
 from digideep.utility.imports import BUILT_IN
@@ -34,13 +36,29 @@ def make_vec_env(
     allowed: Sequence[str] = BUILT_IN,
     render_mode: str | None = None,
     step_timeout_s: float = 300.0,
+    forgiven: Forgiven = NOTHING,
+    restarts: RestartBudget | None = None,
+    on_stuck: Callable[[str], None] | None = None,
+    mode: str = "train",
 ) -> VecEnv:
-    """Return `num_envs` environments in `num_workers` processes; 0: in this one."""
-    if num_workers == 0:
-        return SerialVecEnv(config, num_envs=num_envs, allowed=allowed, render_mode=render_mode)
-    return ProcessVecEnv(
-        config, num_envs=num_envs, num_workers=num_workers, allowed=allowed, step_timeout_s=step_timeout_s
-    )
+    """Return `num_envs` environments in `num_workers` processes; 0: in this one. Messages say the `mode`.
+
+    Raises:
+        EnvironmentFailure: one could not be made; its attribute `crash` is what is needed to see that again.
+        DigideepError: as `make_env`.
+    """
+    common: dict[str, Any] = {
+        "allowed": allowed, "step_timeout_s": step_timeout_s, "forgiven": forgiven, "mode": mode
+    }  # fmt: skip
+    try:
+        if num_workers == 0:
+            return SerialVecEnv(config, num_envs=num_envs, render_mode=render_mode, on_stuck=on_stuck, **common)
+        return ProcessVecEnv(config, num_envs=num_envs, num_workers=num_workers, budget=restarts, **common)
+    except EnvironmentFailure as error:
+        told_in(mode, error)
+        ending = getattr(error, "ending", "error")
+        error.crash = {"phase": "init", "ending": ending, "timeout_s": step_timeout_s}  # type: ignore[attr-defined]
+        raise
 
 
 def resolve_workers(
@@ -48,13 +66,24 @@ def resolve_workers(
 ) -> tuple[int, dict[str, int]]:
     """Return the number of workers, and by field what was measured because the configuration says "auto".
 
-    Where nothing is to be measured, "auto" is this process.
+    Where nothing is to be measured, "auto" is this process; so it is where an environment fails while it is measured
+    and the configuration forgives that.
     """
     if config.num_workers != "auto":
+        if is_measured and config.num_workers > config.num_envs:
+            told = (config.num_workers, config.num_envs, config.num_envs)
+            logger.info("num_workers: %d asked for, %d taken, since there are %d environments", *told)
         return min(config.num_workers, config.num_envs), {}
     if not is_measured:
         return 0, {}
-    chosen = choose_workers(env, num_envs=config.num_envs, allowed=allowed, step_timeout_s=config.step_timeout_s)
+    try:
+        chosen = choose_workers(env, num_envs=config.num_envs, allowed=allowed, step_timeout_s=config.step_timeout_s)
+    except (EnvironmentFailure, NonFiniteError) as error:
+        answer = config.on_env_error if isinstance(error, EnvironmentFailure) else config.on_nonfinite
+        if answer != "reset":
+            raise
+        chosen = 0
+        logger.info("num_workers auto: 0, since an environment failed while it was measured: %s", error)
     return chosen, {"num_workers": chosen}
 
 

@@ -20,11 +20,12 @@ import numpy as np
 from digideep.errors import WorkerError
 from digideep.utility.codec import decode, encode
 
-__all__ = ["FAILURE", "REPLY", "REQUEST", "WAKE", "Channel", "Message", "pack"]
+__all__ = ["FAILURE", "FAULTS", "REPLY", "REQUEST", "WAKE", "Channel", "Message", "pack"]
 
 REQUEST = 1
 REPLY = 2
 FAILURE = 3
+FAULTS = 5  # of a step: what was forgiven in it
 WAKE = 4  # no content: look at the shared words
 
 _MAGIC = b"DDW1"

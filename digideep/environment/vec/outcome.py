@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from digideep.errors import EnvironmentFailure, one_line
+from digideep.environment.vec.hang import Hang
+from digideep.errors import DigideepError, EnvironmentFailure, one_line
+from digideep.utility.monitoring import MAX_METRICS
 
-__all__ = ["check_info", "describe", "episode_metrics", "flag", "number"]
+__all__ = ["NotFinite", "check_info", "describe", "episode_metrics", "flag", "number", "told"]
+
+
+class NotFinite(Exception):
+    """A number that is none, by key, value and flat index, before it is known of which environment it is."""
+
+    def __init__(self, key: str, value: float, position: int) -> None:
+        super().__init__(f"expected finite numbers in {key}, found {value} (first bad index {position})")
 
 
 def number(value: Any, name: str) -> float:
@@ -53,7 +63,9 @@ def episode_metrics(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, f
     metrics = info.get("metrics", {})
     if not isinstance(metrics, Mapping):
         raise EnvironmentFailure(f"info['metrics']: expected a dict of numbers, found {_found(metrics)}")
-    result = {str(key): number(value, f"info['metrics'][{key!r}]") for key, value in metrics.items()}
+    # One more than is kept of a run, so that whoever keeps them notices.
+    few = itertools.islice(metrics.items(), MAX_METRICS + 1)
+    result = {str(key): number(value, f"info['metrics'][{key!r}]") for key, value in few}
     for key in keys:
         if key in info:
             result[key] = number(info[key], f"info[{key!r}]")
@@ -66,6 +78,14 @@ def describe(id: str, *, env: int, worker: int, seed: int, number: int, step: in
         f"environment {env} ({id}, worker {worker}, seed {seed if seed >= 0 else 'none'}, "
         f"episode {max(number, 0)}, step {step})"
     )
+
+
+def told(error: BaseException) -> str:
+    """Return an exception on one line: its text alone where that is ours, else with its class before it."""
+    text = one_line(error, limit=500)
+    if isinstance(error, DigideepError | NotFinite | Hang):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _found(value: Any) -> str:

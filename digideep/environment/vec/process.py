@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
-import logging
 import mmap
 import os
 import select
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from digideep import errors
 from digideep.environment.config import EnvConfig
 from digideep.environment.make import unknown_to_workers
-from digideep.environment.vec.base import FinishedEpisode, Place, VecEnv, share, traced
-from digideep.environment.vec.child import Child, Output
-from digideep.environment.vec.messages import FAILURE, REPLY, REQUEST, Message
+from digideep.environment.vec.base import NOTHING, Fault, FinishedEpisode, Forgiven, Place, VecEnv, share, told_in
+from digideep.environment.vec.child import Child
+from digideep.environment.vec.messages import FAILURE, FAULTS
 from digideep.environment.vec.outcome import describe
+from digideep.environment.vec.restart import RestartBudget
 from digideep.environment.vec.signals import (
     ANSWERED,
     ASKED,
     FAILED,
+    FAULTED,
+    IN_RESET,
+    IN_STEP,
     PARENT_SLEEPS,
     PARENT_SPIN_NS,
     POSITION,
     ROW,
     SLEEP_MS,
+    STARTED,
     UNREAD,
     WORKER_SLEEPS,
     fence,
@@ -35,7 +37,8 @@ from digideep.environment.vec.signals import (
     words,
 )
 from digideep.environment.vec.slab import Slab, slab_bytes
-from digideep.errors import EnvironmentFailure, UsageError, WorkerError
+from digideep.environment.vec.workers import Lost, Seat, Workers, failure
+from digideep.errors import DigideepError, UsageError, WorkerError
 from digideep.spec import spec_from_plain
 from digideep.types import Progress
 from digideep.utility.imports import BUILT_IN
@@ -45,15 +48,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessVecEnv"]
 
-logger = logging.getLogger(__name__)
-
-_START_S = 120.0  # at least: a worker first has to import what its environments need
-_CLOSE_S = 5.0
-_CLOSE_BROKEN_S = 1.0  # after a death or a hang: what ended one worker may well keep the others
+_READ_S = 1.0  # after a worker that hangs, for the answers of the others
 
 
 class ProcessVecEnv(VecEnv):
-    """Environments in `num_workers` processes; each steps its share when a word in shared memory says so."""
+    """Environments in `num_workers` processes; each steps its share when a word in shared memory says so.
+
+    A worker that dies or hangs once the slab is there is replaced, as often as `budget` allows; its environments are
+    new ones then, which `take_faults` says.
+    """
 
     def __init__(
         self,
@@ -63,23 +66,32 @@ class ProcessVecEnv(VecEnv):
         num_workers: int,
         allowed: Sequence[str] = BUILT_IN,
         step_timeout_s: float = 300.0,
+        forgiven: Forgiven = NOTHING,
+        budget: RestartBudget | None = None,
+        mode: str = "train",
     ) -> None:
         self.num_envs = num_envs
         self.num_workers = num_workers
         self.slab = None
+        self.restarts = 0
         self._config = config
         self._timeout_s = step_timeout_s
+        self._budget = RestartBudget(0) if budget is None else budget
+        self._mode = mode
         self._tick = 0
-        self._number = 0  # of the newest request or step
         self._words: list[memoryview] = []
-        self._children: list[Child] = []
-        self._output: Output | None = None
-        self._grace_s = _CLOSE_S
+        self._faults: list[Fault] = []
+        self._progress: Progress | None = None
+        self._descriptor = -1
+        self._workers = Workers(
+            config, share(num_envs, num_workers),
+            allowed=allowed, forgiven=forgiven, timeout_s=step_timeout_s, seat=self._seat,
+        )  # fmt: skip
         try:
-            for index, envs in enumerate(share(num_envs, num_workers)):
-                self._children.append(self._start(index, envs))
-            self._output = Output(self._children)
-            self._make(allowed)
+            self._make()
+        except Lost as lost:
+            self.close()
+            raise lost.error from None
         except BaseException:
             self.close()
             raise
@@ -94,23 +106,14 @@ class ProcessVecEnv(VecEnv):
         """Why a state cannot be saved, or an empty text."""
         return self._obstacle
 
-    def _start(self, index: int, envs: range) -> Child:
-        named = (self._config.from_module, self._config.model_name.rpartition(":")[0])
-        try:
-            return Child(index, envs, modules=[name for name in named if name])
-        except OSError as error:
-            raise UsageError(
-                f"num_workers: expected {self.num_workers} processes, found that number {index} cannot be started "
-                f"({errors.one_line(error)}); lower num_workers, or raise the limits of the machine (ulimit -n, -u)"
-            ) from error
+    @property
+    def has_faults(self) -> bool:
+        """Whether `take_faults` has something to return."""
+        return bool(self._faults)
 
-    def _make(self, allowed: Sequence[str]) -> None:
-        common = {"config": dataclasses.asdict(self._config), "allowed": list(allowed)}
-        arguments = [
-            [{**common, "worker": child.index, "envs": [child.envs.start, child.envs.stop]}] for child in self._children
-        ]
+    def _make(self) -> None:
         try:
-            replies = self._ask("make", arguments, timeout_s=max(_START_S, self._timeout_s))
+            replies = self._workers.make(self._workers.children, tick=0)
         except UsageError as error:
             raise unknown_to_workers(self._config, error) or error from None
         self.spec = spec_from_plain(replies[0]["spec"])
@@ -118,25 +121,29 @@ class ProcessVecEnv(VecEnv):
 
     def attach(self, n_steps: int) -> Slab:
         """Make the slab in memory without a name, so that nothing is left of it whatever happens."""
-        sizes = {"num_envs": self.num_envs, "n_steps": n_steps, "num_workers": self.num_workers}
-        descriptor = _anonymous_memory(slab_bytes(self.spec, **sizes))
+        self._sizes = {"num_envs": self.num_envs, "n_steps": n_steps, "num_workers": self.num_workers}
+        self._descriptor = _anonymous_memory(slab_bytes(self.spec, **self._sizes))
+        slab = Slab(self.spec, buffer=mmap.mmap(self._descriptor, 0), **self._sizes)
+        slab.initialise()
+        self._words = [words(slab.signals, child.index) for child in self._workers.children]
         try:
-            self.slab = Slab(self.spec, buffer=mmap.mmap(descriptor, 0), **sizes)
-            self.slab.initialise()
-            self._words = [words(self.slab.signals, child.index) for child in self._children]
-            number = self._send_all("attach", [[sizes] for _ in self._children], descriptor=descriptor)
-            self._replies(number, self._timeout_s)
-        finally:
-            os.close(descriptor)
-        return self.slab
+            self._map(self._workers.children)
+        except Lost as lost:
+            raise lost.error from None
+        self.slab = slab
+        return slab
+
+    def _map(self, children: Sequence[Child]) -> None:
+        self._workers.ask(children, "attach", [[self._sizes] for _ in children], descriptor=self._descriptor)
 
     def reset(self, row: int) -> None:
         """Begin an episode where the mode is RESET."""
-        self._ask("reset", [[row] for _ in self._children])
+        for content in self._ask("reset", [[row] for _ in self._workers.children], lost=[]):
+            self._note(content)
 
     def step(self, t: int) -> None:
         """Have every worker step its environments, and wait for all."""
-        self._number = number = self._number + 1
+        number = self._workers.next_number()
         self._tick += 1
         for view in self._words:
             view[ROW] = t
@@ -144,35 +151,41 @@ class ProcessVecEnv(VecEnv):
         for view in self._words:
             view[ASKED] = number
         fence()
-        for child, view in zip(self._children, self._words, strict=True):
+        for child, view in zip(self._workers.children, self._words, strict=True):
             if view[WORKER_SLEEPS]:
-                self._wake(child, number)
+                self._wake(child, number, t)
         for view in self._words:
             if not spin(view, ANSWERED, number, for_ns=PARENT_SPIN_NS):
-                self._sleep_until(number)
+                self._sleep_until(number, t)
                 break
         fence()
-        for child, view in zip(self._children, self._words, strict=True):
-            if view[FAILED] == number:
-                self._raise(child, self._failure(child, number))
+        for index, view in enumerate(self._words):
+            if view[FAILED] == number or view[FAULTED] == number:
+                self._hear(index, number, t)
 
-    def _wake(self, child: Child, number: int) -> None:
+    def _wake(self, child: Child, number: int, t: int) -> None:
         try:
             child.wake(number, timeout_s=self._timeout_s)
         except TimeoutError:
-            self._hangs(child, self._timeout_s)
+            try:
+                self._workers.hangs(child, self._timeout_s)
+            except Lost as lost:
+                self._lose_step(lost, t)
 
-    def _sleep_until(self, number: int) -> None:
+    def _sleep_until(self, number: int, t: int) -> None:
         """Wait for the step `number` without using the processor."""
         deadline = time.monotonic() + self._timeout_s
         try:
             while True:
-                pending = [child for child in self._children if self._words[child.index][ANSWERED] < number]
+                pending = [child for child in self._workers.children if self._words[child.index][ANSWERED] < number]
                 if not pending:
                     return
-                if time.monotonic() > deadline:
-                    self._hangs(pending[0], self._timeout_s)
-                self._nap(pending, number)
+                try:
+                    if time.monotonic() > deadline:
+                        self._workers.hangs(pending[0], self._timeout_s)
+                    self._nap(pending, number)
+                except Lost as lost:
+                    self._lose_step(lost, t)
         finally:
             for view in self._words:
                 view[PARENT_SLEEPS] = 0
@@ -191,180 +204,165 @@ class ProcessVecEnv(VecEnv):
                 try:
                     child.drain()
                 except EOFError:
-                    self._died(child)
+                    self._workers.died(child)
             elif not child.is_running:
-                self._died(child)
+                self._workers.died(child)
+
+    def _hear(self, index: int, number: int, t: int) -> None:
+        """Take what a worker has sent about a step that went wrong in it."""
+        child, view = self._workers.children[index], self._words[index]
+        try:
+            if view[FAULTED] == number:
+                self._note(self._workers.kept(child, number, FAULTS).content)
+            if view[FAILED] == number:
+                raise self._workers.failed(child, self._workers.kept(child, number, FAILURE))
+        except Lost as lost:
+            self._lose_step(lost, t)
+
+    def _note(self, contents: Sequence[Any]) -> None:
+        for content in contents:
+            error = failure(content, self._config.model_name)
+            self._faults.append(Fault(error.place.env, error))  # type: ignore[attr-defined]
+
+    def _lose_step(self, lost: Lost, t: int) -> None:
+        """Replace a worker in whose hands a step was lost: what its environments have done in it is none."""
+        assert self.slab is not None
+        self._replace(lost)
+        envs = slice(lost.child.envs.start, lost.child.envs.stop)
+        self.slab.rewards[t, envs] = self.slab.terminations[t, envs] = 0.0
+        self.slab.masks[t + 1, envs] = 0.0
+        for array in self.slab.observations.values():
+            array[t + 1, envs] = 0
+
+    def _replace(self, lost: Lost) -> None:
+        """Start a worker in the place of one that is lost, with new environments; what is lost again costs again."""
+        first, index = lost.error, lost.child.index
+        while True:
+            told_in(self._mode, lost.error)
+            self._budget.spend(lost.error)
+            self.restarts += 1
+            try:
+                self._begin_again(index)
+                break
+            except Lost as again:
+                lost = again
+        envs = self._workers.children[index].envs
+        self._faults += [Fault(env, first, is_lost=True) for env in envs]
+        if self.slab is not None:
+            self.slab.over[envs.start : envs.stop] = 0  # an episode that had ended may not be told any more
+
+    def _begin_again(self, index: int) -> None:
+        view, now = self._words[index], self._workers.number
+        child = self._workers.restart(index)
+        for word in (FAILED, FAULTED, POSITION, UNREAD, WORKER_SLEEPS):
+            view[word] = 0
+        view[POSITION + 1] = IN_STEP
+        # The worker begins with the step after this one, whatever was asked of the one before it.
+        view[ASKED] = view[ANSWERED] = view[STARTED] = now
+        self._workers.make([child], tick=self._tick)
+        self._map([child])
+        if self._progress is not None:
+            self._workers.ask([child], "set_progress", [[list(self._progress)]])
+
+    def take_faults(self) -> list[Fault]:
+        """Return what was forgiven since the last call."""
+        faults, self._faults = self._faults, []
+        return sorted(faults, key=lambda fault: fault.env)
+
+    def rebuild(self, envs: Sequence[int]) -> None:
+        """Close environments and make them anew."""
+        shares = [[[env for env in envs if env in child.envs]] for child in self._workers.children]
+        for content in self._ask("rebuild", shares, lost=[]):
+            self._note(content)
 
     def collect(self) -> list[FinishedEpisode]:
         """Return the episodes that ended since the last call; asks only where there are some."""
         if not any(view[UNREAD] for view in self._words):
             return []
-        answers = self._ask("collect", [[] for _ in self._children])
+        answers = self._ask("collect", [[] for _ in self._workers.children], lost=[])
         return sorted(FinishedEpisode(*episode) for answer in answers for episode in answer)
 
     def states(self) -> list[dict[str, Any]]:
-        """Return the state of each environment."""
-        answers = self._ask("states", [[] for _ in self._children])
+        """Return the state of each environment; where `has_faults` says so afterwards, some are missing."""
+        answers = self._ask("states", [[] for _ in self._workers.children], lost={"states": [], "obstacle": ""})
         self._obstacle = next((answer["obstacle"] for answer in answers if answer["obstacle"]), "")
         return [state for answer in answers for state in answer["states"]]
 
     def load_states(self, states: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         """Take over what `states` returned."""
-        shares = [[[dict(states[env]) for env in child.envs]] for child in self._children]
-        return {env: reason for answer in self._ask("load_states", shares) for env, reason in answer}
-
-    def origin(self, env: int) -> dict[str, Any] | None:
-        """Return what the running episode began with."""
-        child = self._children[self.worker_of(env)]
-        number = self._send([child], "origin", [[env]])
-        origin: dict[str, Any] | None = self._reply(child, number, time.monotonic() + self._timeout_s, self._timeout_s)
-        return origin
+        shares = [[[dict(states[env]) for env in child.envs]] for child in self._workers.children]
+        return {env: reason for answer in self._ask("load_states", shares, lost=[]) for env, reason in answer}
 
     def set_progress(self, progress: Progress) -> None:
         """Hand the progress to every environment that asks for it."""
-        self._ask("set_progress", [[list(progress)] for _ in self._children])
+        self._progress = progress
+        self._ask("set_progress", [[list(progress)] for _ in self._workers.children], lost=None)
 
     def timings(self) -> Mapping[str, TimerNode]:
         """Return the timers of the workers since the last call, by name of the worker."""
         from digideep.utility.profiling import TimerNode
 
-        answers = self._ask("timings", [[] for _ in self._children])
-        return {f"worker{i}": TimerNode.from_dict(answer, name=f"worker{i}") for i, answer in enumerate(answers)}
+        answers = self._ask("timings", [[] for _ in self._workers.children], lost=None)
+        return {
+            f"worker{i}": TimerNode.from_dict(answer, name=f"worker{i}")
+            for i, answer in enumerate(answers)
+            if answer is not None
+        }
 
     def worker_of(self, env: int) -> int:
         """Return the number of the worker that holds an environment."""
-        return next(child.index for child in self._children if env in child.envs)
+        return next(child.index for child in self._workers.children if env in child.envs)
 
     def close(self) -> None:
         """Have every worker close its environments, then end it and what it has started."""
-        children, self._children = self._children, []
         self._words = []
         self.slab = None
-        for child in children:
-            try:
-                child.channel.send(REQUEST, self._number + 1, ["close", []], timeout_s=self._grace_s)
-            except OSError:
-                continue  # it is gone, and is cleared away below
-        deadline = time.monotonic() + self._grace_s
-        for child in children:
-            child.end(grace_s=max(0.0, deadline - time.monotonic()))
-        if self._output is not None:
-            self._output.close()
-            self._output = None
-        else:
-            for child in children:
-                child.output.close()
+        self._workers.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
-    def _ask(self, command: str, arguments: Sequence[list[Any]], *, timeout_s: float | None = None) -> list[Any]:
-        """Return the answer of every worker to `command`."""
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        number = self._send_all(command, arguments)
-        return self._replies(number, limit_s)
-
-    def _send_all(self, command: str, arguments: Sequence[list[Any]], *, descriptor: int | None = None) -> int:
-        if not self._children:
+    def _ask(self, command: str, arguments: Sequence[list[Any]], *, lost: Any) -> list[Any]:
+        """Return the answer of every worker to `command`, or `lost` for one that had to be replaced."""
+        workers = self._workers
+        if not workers.children:
             raise WorkerError(f"environments {self._config.model_name}: expected open workers, found them closed")
-        return self._send(self._children, command, arguments, descriptor=descriptor)
-
-    def _send(
-        self,
-        children: Sequence[Child],
-        command: str,
-        arguments: Sequence[list[Any]],
-        *,
-        descriptor: int | None = None,
-    ) -> int:
-        self._number += 1
-        for child, values in zip(children, arguments, strict=True):
+        number = workers.next_number()
+        gone: dict[int, Lost] = {}
+        for child, values in zip(workers.children, arguments, strict=True):
             try:
-                child.channel.send(
-                    REQUEST, self._number, [command, values], descriptor=descriptor, timeout_s=self._timeout_s
-                )
-            except ConnectionError:
-                self._died(child)
-            except TimeoutError:
-                self._hangs(child, self._timeout_s)
-        return self._number
-
-    def _replies(self, number: int, timeout_s: float) -> list[Any]:
-        deadline = time.monotonic() + timeout_s
-        return [self._reply(child, number, deadline, timeout_s) for child in self._children]
-
-    def _reply(self, child: Child, number: int, deadline: float, timeout_s: float) -> Any:
-        while True:
+                workers.send(child, number, [command, values])
+            except Lost as found:
+                gone[child.index] = found
+        deadline = time.monotonic() + self._timeout_s
+        answers = [lost] * len(workers.children)
+        failed: DigideepError | None = None
+        for child in workers.children:
+            if child.index in gone:
+                continue
             try:
-                message = child.channel.receive(timeout_s=max(0.0, min(0.5, deadline - time.monotonic())))
-            except EOFError:
-                self._died(child)
-            if message is None:
-                if not child.is_running:
-                    self._died(child)
-                if time.monotonic() >= deadline:
-                    self._hangs(child, timeout_s)
-            elif message.number == number and message.kind == REPLY:
-                return message.content
-            elif message.number == number and message.kind == FAILURE:
-                self._raise(child, message)
-            # Anything else is a wake-up or the answer to a question that nobody waits for any more.
+                answers[child.index] = workers.reply(child, number, deadline=deadline, limit_s=self._timeout_s)
+            except Lost as found:
+                gone[child.index] = found
+                # An answer that is large is still on its way while nobody reads it.
+                deadline = max(deadline, time.monotonic() + _READ_S)
+            except DigideepError as error:
+                failed = failed or error
+        for loss in gone.values():
+            self._replace(loss)
+        if failed is not None:
+            raise failed
+        return answers
 
-    def _failure(self, child: Child, number: int) -> Message:
-        """Return why a step failed; the message was sent before the word that says so."""
-        try:
-            child.drain()
-        except EOFError:
-            self._died(child)
-        failures, child.failures = child.failures, []
-        for message in failures:
-            if message.number == number:
-                return message
-        raise WorkerError(f"{self._where(child)}: expected the error of the step, found no message")
-
-    def _raise(self, child: Child, message: Message) -> NoReturn:
-        """Raise here what was raised in a worker."""
-        content = message.content
-        logger.debug("worker %d: %s", child.index, content["traceback"])
-        known = getattr(errors, content["class"], None) if content["class"] in errors.__all__ else None
-        is_ours = isinstance(known, type) and issubclass(known, errors.DigideepError)
-        if is_ours:
-            error = known(content["text"])  # type: ignore[misc]
-        else:
-            where = f"environments of worker {child.index} ({self._config.model_name})"
-            error = EnvironmentFailure(f"{where}: {content['class']}: {errors.one_line(content['text'])}")
-        place = None if content["place"] is None else Place(*content["place"])
-        raise traced(error, content["traceback"], place)
-
-    def _died(self, child: Child) -> NoReturn:
-        self._grace_s = _CLOSE_BROKEN_S
-        ending = child.ending()
-        text = self._output.tail(child.index, wait_s=1.0) if self._output is not None else ""
-        # Before there is a slab nothing of the user's has run but imports: the last line says what failed.
-        said = f"; it said last: {text.splitlines()[-1]}" if text and self.slab is None else ""
-        raise traced(
-            WorkerError(f"{self._where(child)}: expected a running worker, found that it {ending}{said}"), text
-        )
-
-    def _hangs(self, child: Child, timeout_s: float) -> NoReturn:
-        self._grace_s = _CLOSE_BROKEN_S
-        child.ask_for_stack()
-        text = self._output.tail(child.index) if self._output is not None else ""
-        where = self._where(child)
-        child.end(grace_s=0.0)
-        raise traced(
-            WorkerError(
-                f"{where}: expected an answer within {timeout_s:g} s (step_timeout_s), found none; "
-                f"the worker was ended, its stack is in the log"
-            ),
-            text,
-        )
-
-    def _where(self, child: Child) -> str:
-        """Return what the worker is at, as far as shared memory tells."""
+    def _seat(self, child: Child) -> Seat:
+        """Return what a worker is at, as far as shared memory tells."""
         slab = self.slab
         if slab is None:
             envs = f"environments {child.envs.start} to {child.envs.stop - 1}"
-            return f"{envs} ({self._config.model_name}, worker {child.index})"
-        env = child.envs[min(self._words[child.index][POSITION], len(child.envs) - 1)]
-        return describe(
+            return Seat(f"{envs} ({self._config.model_name}, worker {child.index})", None, is_new=True)
+        view = self._words[child.index]
+        env = child.envs[min(view[POSITION], len(child.envs) - 1)]
+        where = describe(
             self._config.model_name,
             env=env,
             worker=child.index,
@@ -372,6 +370,10 @@ class ProcessVecEnv(VecEnv):
             number=int(slab.numbers[env]),
             step=self._tick - int(slab.born[env]),
         )
+        is_resetting = view[POSITION + 1] == IN_RESET
+        is_stepping = view[STARTED] > view[ANSWERED]
+        place = Place(env, "reset" if is_resetting else "step") if is_resetting or is_stepping else None
+        return Seat(where, place, is_new=False)
 
 
 def _anonymous_memory(size: int) -> int:

@@ -12,15 +12,19 @@ from time import perf_counter_ns
 from typing import Any
 
 from digideep.environment.config import EnvConfig
-from digideep.environment.vec.messages import FAILURE, REPLY, REQUEST, WAKE, Channel, Message
+from digideep.environment.make import preload
+from digideep.environment.vec.base import Forgiven
+from digideep.environment.vec.messages import FAILURE, FAULTS, REPLY, REQUEST, WAKE, Channel, Message
 from digideep.environment.vec.signals import (
     ANSWERED,
     ASKED,
     FAILED,
+    FAULTED,
     PARENT_SLEEPS,
     POSITION,
     ROW,
     SLEEP_MS,
+    STARTED,
     UNREAD,
     WORKER_SLEEPS,
     WORKER_SPIN_NS,
@@ -61,13 +65,14 @@ class _Serving:
         self._timed = (0, 0, 0, 0)
         self._is_open = True
         self._commands: dict[str, Callable[..., Any]] = {
+            "prepare": self._prepare,
             "make": self._make,
             "attach": self._attach,
-            "reset": lambda row: self._stepping.reset(row),
+            "reset": self._reset,
+            "rebuild": self._rebuild,
             "collect": self._collect,
             "states": self._states,
             "load_states": lambda states: list(self._stepping.load_states(states).items()),
-            "origin": lambda env: self._stepping.origin(env),
             "set_progress": lambda fields: self._stepping.set_progress(Progress(*fields)),
             "timings": self._timings,
             "close": self._end,
@@ -106,16 +111,19 @@ class _Serving:
             view[WORKER_SLEEPS] = 0
 
     def _step(self, view: memoryview) -> None:
-        self._answered = view[ASKED]
+        self._answered = view[STARTED] = view[ASKED]
         self._steps += 1
         start = perf_counter_ns()
         stepper = self._stepping
         fence()
         try:
             stepper.step(view[ROW])
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._send_failure(self._answered, error)
             view[FAILED] = self._answered
+        if stepper.faults:
+            self._channel.send(FAULTS, self._answered, self._faults())
+            view[FAULTED] = self._answered
         self._step_ns += perf_counter_ns() - start
         view[UNREAD] = stepper.unread
         fence()
@@ -131,29 +139,40 @@ class _Serving:
             self._channel.send(REPLY, message.number, result)
         except (EOFError, ConnectionError):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._send_failure(message.number, error)
 
     def _send_failure(self, number: int, error: BaseException) -> None:
-        text = getattr(error, "traceback_text", None) or traceback.format_exc()
-        place = getattr(error, "place", None)
-        content = {
-            "class": type(error).__name__,
-            "text": str(error),
-            "traceback": text,
-            "place": None if place is None else list(place),
-        }
-        self._channel.send(FAILURE, number, content)
+        self._channel.send(FAILURE, number, _described(error))
+
+    def _faults(self) -> list[dict[str, Any]]:
+        return [_described(fault.error) for fault in self._stepping.take_faults()]
+
+    def _prepare(self, arguments: Mapping[str, Any]) -> None:
+        """Import what the environments need, which is no part of making one."""
+        preload(_config(arguments), allowed=arguments["allowed"])
 
     def _make(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Make the environments; answer with what they show and take."""
-        fields = {**arguments["config"], "info_keys": tuple(arguments["config"]["info_keys"])}
         first, stop = arguments["envs"]
         self._worker = arguments["worker"]
         self._stepper = Stepper(
-            EnvConfig(**fields), envs=range(first, stop), worker=self._worker, allowed=arguments["allowed"]
+            _config(arguments),
+            envs=range(first, stop),
+            worker=self._worker,
+            allowed=arguments["allowed"],
+            forgiven=Forgiven(*arguments["forgiven"]),
+            tick=arguments["tick"],
         )
         return {"spec": spec_to_plain(self._stepper.spec), "obstacle": self._stepper.obstacle}
+
+    def _reset(self, row: int) -> list[dict[str, Any]]:
+        self._stepping.reset(row)
+        return self._faults()
+
+    def _rebuild(self, envs: list[int]) -> list[dict[str, Any]]:
+        self._stepping.rebuild(envs)
+        return self._faults()
 
     def _attach(self, arguments: Mapping[str, int]) -> None:
         """Map the memory whose descriptor came with this message."""
@@ -162,8 +181,9 @@ class _Serving:
         os.close(descriptor)
         slab = Slab(self._stepping.spec, buffer=memory, **arguments)
         self._words = words(slab.signals, self._worker)
+        self._answered = self._words[ASKED]  # where another worker died the steps so far are not ours to make
         self._stepping.attach(slab)
-        self._stepping.position = self._words[POSITION : POSITION + 1]
+        self._stepping.position = self._words[POSITION : POSITION + 2]
 
     def _collect(self) -> list[tuple[Any, ...]]:
         if self._words is not None:
@@ -191,6 +211,21 @@ class _Serving:
         stepper, self._stepper = self._stepper, None
         if stepper is not None:
             stepper.close()
+
+
+def _config(arguments: Mapping[str, Any]) -> EnvConfig:
+    return EnvConfig(**{**arguments["config"], "info_keys": tuple(arguments["config"]["info_keys"])})
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    """Return an exception as plain data, with the traceback of what the environment raised."""
+    place = getattr(error, "place", None)
+    return {
+        "class": type(error).__name__,
+        "text": str(error),
+        "traceback": getattr(error, "traceback_text", None) or traceback.format_exc(),
+        "place": None if place is None else list(place),
+    }
 
 
 def _timer(total_ns: int, count: int, **children: Any) -> dict[str, Any]:

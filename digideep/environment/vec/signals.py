@@ -17,11 +17,15 @@ __all__ = [
     "ANSWERED",
     "ASKED",
     "FAILED",
+    "FAULTED",
+    "IN_RESET",
+    "IN_STEP",
     "PARENT_SLEEPS",
     "PARENT_SPIN_NS",
     "POSITION",
     "ROW",
     "SLEEP_MS",
+    "STARTED",
     "UNREAD",
     "WORKER_SLEEPS",
     "WORKER_SPIN_NS",
@@ -34,10 +38,15 @@ ASKED = 0  # number of the newest step that was asked for
 ROW = 1  # of that step
 ANSWERED = 8  # number of the newest step that is done; words of the worker lie in a cache line of their own
 FAILED = 9  # number of the step that raised; the message has the error
-POSITION = 10  # which of its environments the worker is stepping
-UNREAD = 11  # episodes that have ended and were not collected
-WORKER_SLEEPS = 12
+POSITION = 10  # which of its environments the worker is stepping; the next word says in which call
+UNREAD = 12  # episodes that have ended and were not collected
+WORKER_SLEEPS = 13
+STARTED = 14  # number of the newest step that was begun
+FAULTED = 15  # number of the step in which environments failed and were forgiven; a message says which
 PARENT_SLEEPS = 2
+
+IN_STEP = 0
+IN_RESET = 1
 
 # How long a look lasts. Falling asleep between two steps costs more than the steps of a cheap environment; the parent
 # gives way while it looks, so that workers that need every core get them.

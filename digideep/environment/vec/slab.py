@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from digideep.environment.vec.origin import WORDS
 from digideep.spec import EnvSpec
 
 __all__ = ["RESET", "RUN", "SIGNALS", "SKIP", "Slab", "slab_bytes"]
@@ -51,6 +52,7 @@ class Slab:
         seeds: [N] the last seed that the environment was reset with, -1 without one.
         numbers: [N] number of the episode that is running; -1 before the first.
         born: [N] steps made (by all together) when that episode began.
+        origins: [T+1, N, WORDS] what an episode began with, in the row that opens it.
         signals: [max(num_workers, 1), SIGNALS] words by which workers and their parent wake each other.
     """
 
@@ -72,6 +74,7 @@ class Slab:
         self.seeds = arrays["seeds"]
         self.numbers = arrays["numbers"]
         self.born = arrays["born"]
+        self.origins = arrays["origins"]
         self.signals = arrays["signals"]
 
     def initialise(self) -> None:
@@ -95,8 +98,9 @@ def _fields(spec: EnvSpec, *, num_envs: int, n_steps: int, num_workers: int) -> 
     scalars = [_Field(name, rows, "float32") for name in ("/rewards", "/terminations", "/masks")]
     flags = [_Field(name, (num_envs,), "uint8") for name in ("modes", "over")]
     counts = [_Field(name, (num_envs,), "int64") for name in ("next_seeds", "seeds", "numbers", "born")]
+    origins = _Field("origins", (*rows, WORDS), "uint64")
     signals = _Field("signals", (max(num_workers, 1), SIGNALS), "int64")
-    return [signals, *counts, *flags, *scalars, *arrays]
+    return [signals, origins, *counts, *flags, *scalars, *arrays]
 
 
 def _padded(field: _Field) -> int:

@@ -5,9 +5,8 @@ Both back ends are made of this class, so that where environments live cannot ch
 
 from __future__ import annotations
 
-import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, NoReturn
 
@@ -15,24 +14,37 @@ import numpy as np
 
 from digideep.environment import state as environment_state
 from digideep.environment.config import EnvConfig
-from digideep.environment.make import make_env
 from digideep.environment.spaces import (
     SINGLE_ACTION,
     SINGLE_OBSERVATION,
     ActionReader,
     ObservationWriter,
+    discrete_start,
     env_spec,
+    plain_box,
 )
-from digideep.environment.vec.base import FinishedEpisode, Place, traced
-from digideep.environment.vec.outcome import check_info, describe, episode_metrics, flag, number
+from digideep.environment.vec.base import NOTHING, Fault, FinishedEpisode, Forgiven, Place, traced
+from digideep.environment.vec.finite_rows import check_finite
+from digideep.environment.vec.hang import RAISED, Hang, let_ctrl_c_out
+from digideep.environment.vec.held import Held
+from digideep.environment.vec.origin import write_origin
+from digideep.environment.vec.outcome import NotFinite, check_info, describe, episode_metrics, flag, number, told
+from digideep.environment.vec.signals import IN_RESET, IN_STEP
 from digideep.environment.vec.slab import RESET, SKIP, Slab
-from digideep.errors import CheckpointError, DigideepError, EnvironmentFailure, NotReproducibleError, one_line
+from digideep.errors import (
+    CheckpointError,
+    DigideepError,
+    EnvironmentFailure,
+    NonFiniteError,
+    NotReproducibleError,
+    one_line,
+)
 from digideep.types import Progress
 from digideep.utility.imports import BUILT_IN
 
 __all__ = ["Stepper"]
 
-logger = logging.getLogger(__name__)
+_LARGEST = float(np.finfo(np.float32).max)  # beyond it a reward is infinite in the slab
 
 
 class Stepper:
@@ -43,7 +55,8 @@ class Stepper:
         obstacle: why a state cannot be saved, or "": of this kind of environment, or as it was at the last save.
         tick: steps made.
         reset_ns, resets: time and number of the resets inside steps.
-        position: its only item is the environment that is being stepped, counted from `first`: what a death is told by.
+        position: the environment being called, counted from `first`, and IN_STEP or IN_RESET: to tell of a death.
+        faults: failures that were forgiven and are not taken yet.
     """
 
     def __init__(
@@ -54,41 +67,39 @@ class Stepper:
         worker: int = 0,
         allowed: Sequence[str] = BUILT_IN,
         render_mode: str | None = None,
+        forgiven: Forgiven = NOTHING,
+        tick: int = 0,
     ) -> None:
         self._config = config
         self._range = envs
         self._worker = worker
-        self._envs: list[Any] = []
+        self._forgiven = forgiven
+        self._held = Held(config, count=len(envs), allowed=allowed, render_mode=render_mode)
+        self._envs = self._held.envs
         try:
-            for _ in envs:
-                self._envs.append(make_env(config, allowed=allowed, render_mode=render_mode))
             self.spec = env_spec(self._envs[0], id=config.model_name)
         except BaseException:
             self.close()
             raise
         self._lasting = self.obstacle = environment_state.obstacle(self._envs[0])
-        self.position: list[int] | memoryview = [0]
-        self.tick = 0
+        self.position: list[int] | memoryview = [0, IN_STEP]
+        self.tick = tick
         self.reset_ns = 0
         self.resets = 0
+        self.faults: list[Fault] = []
         count = len(envs)
-        self._steps: list[Callable[[Any], Any]] = [env.step for env in self._envs]
-        self._bare = [env.unwrapped for env in self._envs]
-        self._listeners = [_listener(env) for env in self._envs]
+        self._steps = self._held.steps
         self._returns = [0.0] * count
-        self._born = [0] * count
+        self._born = [tick] * count
         self._over = [False] * count
         self._was_seeded = [False] * count
-        self._origins: list[dict[str, Any] | None] = [None] * count
-        self._phase = "step"
         self._finished: list[FinishedEpisode] = []
         self._writers = [ObservationWriter(env.observation_space, self.spec) for env in self._envs]
         self._reader = ActionReader(self._envs[0].action_space, self.spec, config.action_transform)
 
     def attach(self, slab: Slab) -> None:
         """Prebuild the views of this share's rows."""
-        first, stop = self._range.start, self._range.stop
-        rows = range(slab.n_steps + 1)
+        first, stop, rows = self._range.start, self._range.stop, range(slab.n_steps + 1)
         self._rows = slab.rows(first, stop)
         self._masks = [slab.masks[t, first:stop] for t in rows]
         self._rewards = [slab.rewards[t, first:stop] for t in rows]
@@ -100,60 +111,74 @@ class Stepper:
         self._numbers = slab.numbers[first:stop]
         self._shared_over = slab.over[first:stop]
         self._shared_born = slab.born[first:stop]
-        self._fast_box = _fast_box(self._envs[0].observation_space)
-        self._discrete = _discrete_start(self.spec)
+        self._origins = [slab.origins[t, first:stop] for t in rows]
+        self._float_slots = [slot for slot, array in slab.observations.items() if array.dtype.kind == "f"]
+        self._fast_box = plain_box(self._envs[0].observation_space)
+        self._discrete = discrete_start(self.spec)
 
     def reset(self, row: int) -> None:
         """Begin an episode where the mode is RESET."""
+        pairs = enumerate(self._modes.tolist())
         i = 0
-        try:
-            for i, mode in enumerate(self._modes.tolist()):
-                if mode == RESET:
-                    self._reset(i, row)
-        except (Exception, SystemExit) as error:
-            self._fail(i, error)
+        while True:
+            try:
+                for i, mode in pairs:
+                    if mode == RESET and i not in self._held.missing:
+                        self._reset(i, row)
+                return
+            except RAISED as error:
+                self._forgive(i, error, row=row)
 
     def step(self, t: int) -> None:
         """Make one step of every environment, or the reset that is due instead."""
         self.tick += 1
         modes, over, position = self._modes.tolist(), self._over, self.position
         actions = self._batch(t)
-        row = self._rows[t + 1]
-        box = self._fast_box
+        row, box = self._rows[t + 1], self._fast_box
         single = row[SINGLE_OBSERVATION] if box is not None else None
         shape, dtype = box if box is not None else ((), None)
         rewards, returns = self._rewards[t], self._returns
         self._masks[t + 1].fill(1.0)
         self._terminations[t].fill(0.0)
         self._shared_over.fill(0)
+        checks_finite = self._forgiven.nonfinite
+        pairs = enumerate(self._steps)
         i = 0
-        try:
-            for i, step in enumerate(self._steps):
-                position[0] = i
-                if over[i] or modes[i]:
-                    rewards[i] = 0.0
-                    if modes[i] != SKIP:
-                        self._reset(i, t + 1)
-                    continue
-                observation, reward, terminated, truncated, info = step(actions[i])
-                # The common case first, and the checks by name only where it is another.
-                if (
-                    single is not None
-                    and type(observation) is np.ndarray
-                    and observation.dtype == dtype
-                    and observation.shape == shape
-                ):
-                    single[i] = observation
-                else:
-                    self._writers[i].write(observation, row, i)
-                if type(reward) is not float:
-                    reward = number(reward, "reward")
-                rewards[i] = reward
-                returns[i] += reward
-                if terminated is not False or truncated is not False or type(info) is not dict:
-                    self._end(i, t, terminated=terminated, truncated=truncated, info=info)
-        except (Exception, SystemExit) as error:
-            self._fail(i, error)
+        while True:
+            try:
+                for i, step in pairs:
+                    position[0] = i
+                    if over[i] or modes[i]:
+                        rewards[i] = 0.0
+                        if modes[i] != SKIP:
+                            self._reset(i, t + 1)
+                        continue
+                    observation, reward, terminated, truncated, info = step(actions[i])
+                    # The common case first, and the checks by name only where it is another.
+                    if (
+                        single is not None
+                        and type(observation) is np.ndarray
+                        and observation.dtype == dtype
+                        and observation.shape == shape
+                    ):
+                        single[i] = observation
+                    else:
+                        self._writers[i].write(observation, row, i)
+                    if checks_finite:
+                        check_finite(row, i, slots=self._float_slots)
+                    if type(reward) is not float:
+                        reward = number(reward, "reward")
+                    if not -_LARGEST <= reward <= _LARGEST:
+                        raise NotFinite("/rewards", float(np.sign(reward) * np.inf), 0)
+                    rewards[i] = reward
+                    returns[i] += reward
+                    if terminated is not False or truncated is not False or type(info) is not dict:
+                        self._end(i, t, terminated=terminated, truncated=truncated, info=info)
+                return
+            except RAISED as error:
+                # The iterator stands behind the environment that failed: where it is forgiven the others go on.
+                self._forgive(i, error, row=t + 1)
+                rewards[i] = self._terminations[t][i] = 0.0
 
     def _batch(self, t: int) -> list[Any]:
         if self._discrete is None:
@@ -191,8 +216,8 @@ class Stepper:
             self._seeds[i] = next_seed
         self._numbers[i] += 1
         self._begin(i, returned=0.0, length=0, over=False, was_seeded=next_seed >= 0)
-        self._origins[i] = _origin(self._bare[i], next_seed)
-        self._phase = "reset"
+        self.position[0], self.position[1] = i, IN_RESET
+        write_origin(self._origins[row][i], self._envs[i].unwrapped, seed=next_seed)
         answer = self._envs[i].reset(seed=next_seed if next_seed >= 0 else None)
         if not (isinstance(answer, tuple) and len(answer) == 2):
             raise EnvironmentFailure(f"reset: expected (observation, info), found {one_line(answer, limit=80)}")
@@ -200,8 +225,10 @@ class Stepper:
         if type(info) is not dict:
             check_info(info)
         self._writers[i].write(observation, self._rows[row], i)
+        if self._forgiven.nonfinite:
+            check_finite(self._rows[row], i, slots=self._float_slots)
         self._masks[row][i] = 0.0
-        self._phase = "step"
+        self.position[1] = IN_STEP
         self.reset_ns += perf_counter_ns() - start
         self.resets += 1
 
@@ -210,7 +237,6 @@ class Stepper:
         self._born[i] = self._shared_born[i] = self.tick - length
         self._over[i] = over
         self._shared_over[i] = over
-        self._origins[i] = None
         self._was_seeded[i] = was_seeded
 
     def _episode_seed(self, i: int) -> int | None:
@@ -228,7 +254,7 @@ class Stepper:
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of each environment and of its running episode."""
-        captured = [None if self._lasting else environment_state.capture(env) for env in self._envs]
+        captured = [None if self._lasting else self._capture(i) for i in range(len(self._envs))]
         # What an environment holds changes: one that has no state now may have had one before, and in its next episode.
         changed = [env for env, state in zip(self._envs, captured, strict=True) if state is None]
         self.obstacle = self._lasting or (environment_state.obstacle(changed[0]) if changed else "")
@@ -244,6 +270,13 @@ class Stepper:
             }
             for i in range(len(self._envs))
         ]
+
+    def _capture(self, i: int) -> environment_state.StateTree | None:
+        self.position[0] = i
+        try:
+            return environment_state.capture(self._envs[i])
+        except (EnvironmentFailure, Hang) as error:
+            self._fail(i, error)
 
     def load_states(self, states: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         """Take over the states of this share; return why not, by environment, counted from 0 for all."""
@@ -277,45 +310,51 @@ class Stepper:
             environment_state.restore(env, state)
         except (CheckpointError, NotReproducibleError) as error:
             return one_line(error, limit=500)
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             self._fail(i, error)
         return ""
 
-    def origin(self, env: int) -> dict[str, Any] | None:
-        """Return what the running episode of an environment began with; None where nobody knows any more."""
-        return self._origins[env - self._range.start]
-
     def set_progress(self, progress: Progress) -> None:
         """Hand the progress to every environment that asks for it."""
-        for i, listener in enumerate(self._listeners):
-            if listener is not None:
-                try:
-                    listener(progress._asdict())
-                except (Exception, SystemExit) as error:
-                    self._fail(i, error)
+        self._held.set_progress(progress)
+        for i in range(len(self._envs)):
+            try:
+                self._held.tell(i)
+            except RAISED as error:
+                self._fail(i, error)
+
+    def rebuild(self, envs: Sequence[int]) -> None:
+        """Close environments, counted from 0 for all, and make them anew."""
+        for env in envs:
+            i = env - self._range.start
+            try:
+                made = self._held.remake(i)
+                self._writers[i] = ObservationWriter(made.observation_space, self.spec)
+            except RAISED as error:
+                self._forgive(i, error, row=None)
 
     def render(self, env: int) -> Any:
         """Return what `render()` of an environment gives."""
         try:
             return self._envs[env - self._range.start].render()
-        except Exception as error:
+        except RAISED as error:
             self._fail(env - self._range.start, error)
 
     def close(self) -> None:
-        """Close every environment; what one of them raises is logged, since the others have to be closed too."""
-        envs, self._envs, self._steps = self._envs, [], []
-        for env in envs:
-            try:
-                env.close()
-            except (Exception, SystemExit) as error:
-                logger.warning(
-                    "%s: close() raised %s: %s", self._config.model_name, type(error).__name__, one_line(error)
-                )
+        """Close every environment."""
+        self._held.close()
 
-    def _fail(self, i: int, error: BaseException) -> NoReturn:
-        if isinstance(error, DigideepError) and not isinstance(error, EnvironmentFailure):
-            raise error  # not the environment's doing
-        where = describe(
+    def take_faults(self) -> list[Fault]:
+        """Return what was forgiven since the last call."""
+        faults, self.faults = self.faults, []
+        return faults
+
+    def where(self) -> str:
+        """Return which environment is being called, or was last, in the words of every message."""
+        return self._where(int(self.position[0]))
+
+    def _where(self, i: int) -> str:
+        return describe(
             self._config.model_name,
             env=self._range.start + i,
             worker=self._worker,
@@ -323,34 +362,39 @@ class Stepper:
             number=int(self._numbers[i]),
             step=self.tick - self._born[i],
         )
-        ours = isinstance(error, DigideepError)
-        text = one_line(error, limit=500)
-        what = text if ours else f"{type(error).__name__}: {text}" if text else type(error).__name__
-        place = Place(self._range.start + i, self._phase)
-        raise traced(EnvironmentFailure(f"{where}: {what}"), traceback.format_exc(), place) from error
 
+    def _forgive(self, i: int, error: BaseException, *, row: int | None) -> None:
+        """Note what an environment did wrong, or raise it where that is not forgiven."""
+        failure = self._failure(i, error)
+        self.position[1] = IN_STEP
+        is_forgiven = self._forgiven.nonfinite if isinstance(error, NotFinite) else self._forgiven.errors
+        is_its_doing = isinstance(failure, EnvironmentFailure | NonFiniteError)
+        if failure is error:
+            raise error
+        if not is_forgiven or not is_its_doing or isinstance(error, Hang):
+            raise failure from error
+        self.faults.append(Fault(self._range.start + i, failure))
+        self._over[i] = False
+        self._shared_over[i] = 0
+        if row is not None:
+            self._masks[row][i] = 0.0
+            for array in self._rows[row].values():
+                array[i] = 0  # a number that is none must be nowhere
 
-def _origin(bare: Any, seed: int) -> dict[str, Any]:
-    """Return what an episode is about to begin with: a seed, or the generator as it is."""
-    if seed >= 0:
-        return {"seed": seed, "rng": None}
-    rng = getattr(bare, "_np_random", None)
-    return {"seed": None, "rng": rng.bit_generator.state if type(rng) is np.random.Generator else None}
+    def _fail(self, i: int, error: BaseException) -> NoReturn:
+        failure = self._failure(i, error)
+        failure.place = None  # type: ignore[attr-defined]  # no step of an episode, which could be dropped
+        if failure is error:
+            raise error
+        raise failure from error
 
-
-def _listener(env: Any) -> Callable[[dict[str, Any]], Any] | None:
-    """Return the environment's `set_progress`, looked for in every wrapper; None without one."""
-    return env.get_wrapper_attr("set_progress") if env.has_wrapper_attr("set_progress") else None
-
-
-def _fast_box(space: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Return shape and dtype of an observation space that is one box; None for all others."""
-    from gymnasium import spaces
-
-    return (space.shape, space.dtype) if isinstance(space, spaces.Box) and space.shape else None
-
-
-def _discrete_start(spec: Any) -> int | None:
-    """Return what is added to an action that is one integer; None for all other actions."""
-    only = spec.actions.get(SINGLE_ACTION)
-    return only.start if only is not None and only.kind == "discrete" else None
+    def _failure(self, i: int, error: BaseException) -> DigideepError:
+        """Return the error that says where and when this happened."""
+        let_ctrl_c_out(error)
+        if isinstance(error, DigideepError) and not isinstance(error, EnvironmentFailure):
+            return error  # not the environment's doing
+        place = Place(self._range.start + i, "reset" if self.position[1] == IN_RESET else "step")
+        kind = NonFiniteError if isinstance(error, NotFinite) else EnvironmentFailure
+        failure = traced(kind(f"{self._where(i)}: {told(error)}"), traceback.format_exc(), place)
+        failure.ending = "hang" if isinstance(error, Hang) else "error"  # type: ignore[attr-defined]
+        return failure

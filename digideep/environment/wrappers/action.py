@@ -51,7 +51,7 @@ def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> di
     for slot, spec in actions.items():
         if spec.kind == "box" and not spec.bounded:
             raise SpaceError(
-                f"env/action_transform: 'rescale' needs finite bounds, found low {spec.low} and high {spec.high} "
+                f"/env/action_transform: 'rescale' needs finite bounds, found low {spec.low} and high {spec.high} "
                 f"in action {slot!r}; use 'clip' or 'none'"
             )
         seen[slot] = spec._replace(low=(-1.0,), high=(1.0,)) if spec.kind == "box" else spec
