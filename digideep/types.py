@@ -9,7 +9,8 @@ task if and only if `terminations[t] == 1`. docs/data.md explains it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ Node: TypeAlias = Mapping[str, Any]
 """A node of the params tree: a flat mapping whose key `type` names a configuration class."""
 
 StateDict: TypeAlias = dict[str, Any]
-"""Plain data: dictionaries, lists, tuples, numbers, strings, bytes and numpy arrays."""
+"""Plain data: dictionaries, lists, tuples, numbers, strings, bytes and numpy arrays.
+
+The value under a key at the top may be a `Segments` instead.
+"""
 
 Batch: TypeAlias = MutableMapping[str, "np.ndarray[Any, Any]"]
 """Arrays by key, with the batch as first axis."""
@@ -101,6 +105,53 @@ class SampleSpec(NamedTuple):
     beta: float | None = None
 
 
+class Segment(NamedTuple):
+    """A part of a large state that stays as it is for long: written once, linked into later checkpoints.
+
+    `name`, of `[a-z0-9-]+`, tells contents apart for ever within one session and what it was continued from.
+    """
+
+    name: str
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+
+
+class Segments(Protocol):
+    """The segments of one component, live in memory or stored in a checkpoint; iterated once, one at a time."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names, in order, without touching any array."""
+        ...
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Yield the segments in the order of `names`; the arrays of one may be reused for the next."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of segments."""
+        ...
+
+
+class LiveSegments:
+    """Segments over arrays that are views of a memory, valid until it stores again."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = tuple(segments)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names, in order."""
+        return tuple(segment.name for segment in self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Yield the segments in the order of `names`."""
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        """Return the number of segments."""
+        return len(self._segments)
+
+
 class Stateful(Protocol):
     """Something whose state goes into checkpoints; load(save(x)) behaves as x from the next call on."""
 
@@ -175,6 +226,10 @@ class Engine(Protocol):
         """Return the totals since frame 0."""
         ...
 
+    def frames_underway(self) -> int:
+        """Return the real transitions of a running cycle that `counters` lacks; called from another thread."""
+        ...
+
     def timings(self) -> Mapping[str, TimerNode]:
         """Return the timers of other processes and threads since the last call, by the path they belong to."""
         ...
@@ -193,6 +248,10 @@ class Engine(Protocol):
 
     def events(self) -> EngineEvents:
         """Return what happened since the last call."""
+        ...
+
+    def lending(self) -> AbstractContextManager[None]:
+        """Let `components` return memory of the parts' own, read-only, for a save that copies it at once."""
         ...
 
     def components(self) -> Mapping[str, StateDict]:

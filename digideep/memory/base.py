@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from digideep.errors import ConfigError
+from digideep.errors import ConfigError, ShapeError
 from digideep.types import Batch, Chunk, SampleSpec, StateDict
 
-__all__ = ["MASK_KEY", "Memory"]
+__all__ = ["MASK_KEY", "Memory", "check_chunk"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -26,6 +28,19 @@ class Memory(ABC):
     """
 
     mask_key: str = MASK_KEY
+
+    def reserve(self, arrays: Mapping[str, Array], *, directory: Path) -> None:
+        """Check what chunks will look like and make room for them, before the first one is sampled.
+
+        Args:
+            arrays: those of a chunk, `[N, T+1, ...]` each; what they hold is meaningless.
+            directory: of the session, for a memory that lies on disk.
+
+        Raises:
+            UsageError: there is less memory than that, or the chunk does not fit.
+            StorageError: there is less space than that on the disk.
+        """
+        check_chunk(arrays, mask_key=self.mask_key, name=type(self).__name__)
 
     @abstractmethod
     def store(self, chunk: Chunk) -> None:
@@ -59,8 +74,27 @@ class Memory(ABC):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """Return arrays and cursor together, so that they cannot disagree."""
+        """Return arrays and cursor together, so that they cannot disagree; large ones as `Segments` under one key."""
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned."""
+
+
+def check_chunk(arrays: Mapping[str, Array], *, mask_key: str, name: str) -> None:
+    """Check that arrays obey the chunk law.
+
+    Raises:
+        ShapeError: they do not agree on `[N, T+1, ...]`, or there are no masks; the message names the memory and key.
+    """
+    masks = arrays.get(mask_key)
+    if masks is None:
+        raise ShapeError(f"memory {name!r}: expected the key {mask_key!r}, found {sorted(arrays)}")
+    if masks.ndim != 2 or masks.shape[1] < 2:
+        raise ShapeError(f"memory {name!r}: key {mask_key!r} has shape {masks.shape}, expected (num_envs, n_steps + 1)")
+    for key, array in arrays.items():
+        if array.shape[:2] != masks.shape:
+            raise ShapeError(
+                f"memory {name!r}: key {key!r} has shape {array.shape}, "
+                f"expected ({masks.shape[0]}, {masks.shape[1]}, ...) = (num_envs, n_steps + 1, ...)"
+            )

@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from digideep.errors import DigideepError, ShapeError
-from digideep.memory.base import Memory
+from digideep.errors import DigideepError
+from digideep.memory.base import Memory, check_chunk
 from digideep.memory.config import RollBufferConfig
 from digideep.types import Batch, Chunk, SampleSpec, StateDict
+from digideep.utility.differences import check_parts
 
 __all__ = ["RollBuffer"]
 
@@ -33,20 +34,7 @@ class RollBuffer(Memory):
 
     def store(self, chunk: Chunk) -> None:
         """Take in a chunk, in place of the one before."""
-        masks = chunk.arrays.get(self.mask_key)
-        if masks is None:
-            raise ShapeError(f"memory {self._name!r}: expected the key {self.mask_key!r}, found {sorted(chunk.arrays)}")
-        if masks.ndim != 2 or masks.shape[1] < 2:
-            raise ShapeError(
-                f"memory {self._name!r}: key {self.mask_key!r} has shape {masks.shape}, "
-                f"expected (num_envs, n_steps + 1)"
-            )
-        for key, array in chunk.arrays.items():
-            if array.shape[:2] != masks.shape:
-                raise ShapeError(
-                    f"memory {self._name!r}: key {key!r} has shape {array.shape}, "
-                    f"expected ({masks.shape[0]}, {masks.shape[1]}, ...) = (num_envs, n_steps + 1, ...)"
-                )
+        check_chunk(chunk.arrays, mask_key=self.mask_key, name=self._name)
         self._chunk = chunk
         self._starts = None  # found when somebody samples: most on-policy agents never do
         self._generation += 1
@@ -95,6 +83,8 @@ class RollBuffer(Memory):
 
     def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned; the next thing to come is a chunk."""
+        advice = f"was /memory/{self._name}/type changed?"
+        check_parts(state, ("generation",), where=f"memory.{self._name}", advice=advice)
         self._generation = int(state["generation"])
         self._chunk = self._starts = None
 

@@ -2,6 +2,9 @@
 
 Importing this registers the environments, so that `digideep.testing:Toy-v0` is an id like any other: `Toy-v0`,
 `Counting-v0`, `Faulty-v0`, and those whose best return is known, `Identity-v0`, `Bandit-v0`, `Chain-v0`, `OneState-v0`.
+
+`digideep.testing.toy_ppo` and `digideep.testing.toy_q` are parameter modules of trainings that take seconds and have
+everything that a state can be made of.
 """
 
 from __future__ import annotations

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from digideep.errors import DigideepError, ShapeError
+from digideep.errors import CheckpointError, DigideepError, ShapeError
 from digideep.memory.base import Memory
-from digideep.memory.config import RollBufferConfig
+from digideep.memory.config import RingBufferConfig, RollBufferConfig
+from digideep.memory.ringbuffer import RingBuffer
 from digideep.memory.rollbuffer import RollBuffer
 from digideep.types import Chunk, ChunkMeta, SampleSpec
 
-MEMORIES: dict[str, Callable[[], Memory]] = {"roll": lambda: RollBuffer(RollBufferConfig(), name="train")}
+
+def ring(capacity: int, **fields: Any) -> Callable[[], Memory]:
+    return lambda: RingBuffer(RingBufferConfig(capacity=capacity, **fields), name="train")
+
+
+MEMORIES: dict[str, Callable[[], Memory]] = {
+    "roll": lambda: RollBuffer(RollBufferConfig(), name="train"),
+    "ring": ring(1000),
+    "ring, full with one chunk": ring(36),
+    "ring, on disk": ring(50, on_disk=tempfile.gettempdir()),
+}
 
 
 @pytest.fixture(params=MEMORIES)
@@ -124,6 +137,7 @@ def test_sampling_changes_nothing_in_the_memory(make: Callable[[], Memory]) -> N
 
     for key, array in before.items():
         np.testing.assert_array_equal(memory.last_chunk().arrays[key], array)
+    assert (sample(memory, sequence=20)["/rewards"] >= 0.0).all()
 
 
 def test_the_same_generator_gives_the_same_batch_and_out_is_filled_in_place(make: Callable[[], Memory]) -> None:
@@ -139,6 +153,19 @@ def test_the_same_generator_gives_the_same_batch_and_out_is_filled_in_place(make
     for key, array in first.items():
         assert again[key] is kept[key]
         np.testing.assert_array_equal(again[key], array)
+
+
+def test_making_room_stores_nothing_and_checks_the_chunk_to_come(make: Callable[[], Memory], tmp_path: Path) -> None:
+    memory, chunk = make(), counting_chunk(LENGTHS, steps=12)
+
+    memory.reserve(chunk.arrays, directory=tmp_path)
+
+    with pytest.raises(DigideepError, match="expected a chunk, found none"):
+        memory.last_chunk()
+    with pytest.raises(ShapeError, match="expected the key '/masks'"):
+        memory.reserve({"/rewards": chunk.arrays["/rewards"]}, directory=tmp_path)
+    memory.store(chunk)
+    assert memory.last_chunk() is chunk
 
 
 def test_generations_tell_windows_of_different_chunks_apart(make: Callable[[], Memory]) -> None:
@@ -166,6 +193,14 @@ def test_a_loaded_memory_behaves_as_the_saved_one_from_the_next_chunk_on(make: C
         np.testing.assert_array_equal(found[key], array)
 
 
+def test_a_state_of_another_kind_of_memory_is_refused(make: Callable[[], Memory]) -> None:
+    memory = make()
+
+    for state in ({}, {**memory.state_dict(), "colour": 1}):
+        with pytest.raises(CheckpointError, match=r"memory.train: expected the parts .*was /memory/train/type changed"):
+            memory.load_state_dict(state)
+
+
 def test_chunks_that_break_the_law_are_refused_with_key_and_shape(make: Callable[[], Memory]) -> None:
     memory, chunk = make(), counting_chunk(LENGTHS, steps=12)
     short = {**chunk.arrays, "/rewards": chunk.arrays["/rewards"][:, :-1]}
@@ -186,5 +221,5 @@ def test_a_memory_without_real_transitions_says_so(make: Callable[[], Memory]) -
     chunk.arrays["/masks"][:] = 0.0
     memory.store(chunk)
 
-    with pytest.raises(DigideepError, match="expected real transitions in the chunk, found none"):
+    with pytest.raises(DigideepError, match=r"expected real transitions in .*, found none"):
         sample(memory)

@@ -1,0 +1,223 @@
+"""The memory of off-policy methods: the newest transitions of all environments, in memory or on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from digideep.errors import CheckpointError, ConfigError, DigideepError, ShapeError, UsageError
+from digideep.memory.base import Memory, check_chunk
+from digideep.memory.blocks import Blocks, Geometry, block_rows
+from digideep.memory.config import RingBufferConfig
+from digideep.memory.ring import Ring
+from digideep.memory.storage import Field, fields_of, in_memory, on_disk, row_bytes
+from digideep.types import Batch, Chunk, LiveSegments, SampleSpec, Segment, StateDict
+from digideep.utility.differences import check_parts
+
+__all__ = ["Cursor", "RingBuffer"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class Cursor(NamedTuple):
+    """Where a ring stands: how its rows lie, how many were written since the beginning, and in how many chunks."""
+
+    num_envs: int
+    rows: int
+    block: int
+    total: int
+    generation: int
+
+
+class RingBuffer(Memory):
+    """Keeps the newest `capacity` transitions, raw and in their own types, and draws from them uniformly.
+
+    Each environment has `capacity // N + 1` rows, written one after the other and round again. Chunks overlap by one
+    row, which lies there once, so that the successor of every transition is the row that followed it. A row at which an
+    episode begins takes up the room of a transition without being one.
+
+    Args:
+        config: how much is kept, and where.
+        name: what error messages call this memory.
+    """
+
+    def __init__(self, config: RingBufferConfig, *, name: str) -> None:
+        self._config = config
+        self._name = name
+        self._where = f"/memory/{name}"
+        self._fields: dict[str, Field] = {}
+        self._blocks: Blocks | None = None
+        self._chunk: Chunk | None = None  # not part of the state: its rows are
+        self._generation = 0
+
+    def __len__(self) -> int:
+        """Return how many real transitions can be drawn."""
+        return 0 if self._blocks is None else self._blocks.ring.real
+
+    def reserve(self, arrays: Mapping[str, Array], *, directory: Path | None = None) -> None:
+        """Make room for all rows; `directory` is where a file lies that the configuration gives no place.
+
+        Raises:
+            UsageError: the machine has less memory, the directory does not exist, or one chunk is more than is kept.
+            StorageError: the disk has less space.
+        """
+        check_chunk(arrays, mask_key=self.mask_key, name=self._name)
+        num_envs, steps = arrays[self.mask_key].shape
+        if self._blocks is None or steps > self._blocks.ring.rows:
+            self._config.check_room(num_envs=num_envs, n_steps=steps - 1, where=self._where)
+        if self._blocks is None:
+            self._blocks = self._allocate(fields_of(arrays), directory)
+        self._check_fields(fields_of(arrays))
+
+    def store(self, chunk: Chunk) -> None:
+        """Copy the rows of a chunk over the oldest ones.
+
+        Raises:
+            ShapeError: its arrays do not agree on `[N, T+1, ...]`, or are others than those of the chunks before.
+            UsageError, StorageError: as `reserve`, at the first chunk.
+        """
+        self.reserve(chunk.arrays)
+        assert self._blocks is not None
+        self._blocks.written(self._blocks.ring.append(chunk.arrays))
+        self._chunk = chunk
+        self._generation += 1
+
+    def last_chunk(self) -> Chunk:
+        """Return the newest chunk.
+
+        Raises:
+            DigideepError: nothing was stored since this memory was made or loaded.
+        """
+        if self._chunk is None:
+            raise DigideepError(f"memory {self._name!r}: expected a chunk, found none; store one first")
+        return self._chunk
+
+    def sample(self, spec: SampleSpec, rng: np.random.Generator, out: Batch | None = None) -> Batch:
+        """Return windows that begin with real transitions, each equally likely, drawn with replacement.
+
+        `/indices` are `row * N + environment`, rows counted since the beginning; `/generations` is the number of chunks
+        stored so far. Rows beyond the newest one repeat it, with mask 0 and weight 0.
+
+        Raises:
+            DigideepError: there is no real transition.
+        """
+        ring = None if self._blocks is None else self._blocks.ring
+        if ring is None or ring.real == 0:
+            raise DigideepError(f"memory {self._name!r}: expected real transitions in it, found none")
+        rows, envs = ring.draw(spec.batch_size, rng)
+        batch: Batch = {} if out is None else out
+        ring.take(rows, envs, window=max(spec.n_step, spec.sequence) + 1, out=batch)
+        for key, value in (("/indices", rows * ring.num_envs + envs), ("/generations", self._generation)):
+            if key not in batch:
+                batch[key] = np.empty(spec.batch_size, np.int64)
+            batch[key][...] = value
+        return batch
+
+    def state_dict(self) -> StateDict:
+        """Return the cursor, and the rows in blocks, each under a name that tells its content apart.
+
+        The blocks are views of this memory, valid until it stores again. All but the newest one are what they were at
+        the save before, unless they were overwritten since.
+        """
+        if self._blocks is None:
+            cursor = Cursor(num_envs=0, rows=0, block=1, total=0, generation=self._generation)
+            return {"cursor": dict(cursor._asdict()), "segments": LiveSegments(())}
+        rows, block, total = self._blocks.geometry
+        cursor = Cursor(self._blocks.ring.num_envs, rows, block, total, self._generation)
+        return {"cursor": dict(cursor._asdict()), "segments": self._blocks.segments()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Take over what `state_dict` returned, block by block; the next thing to come is a chunk.
+
+        With another capacity than the one that was saved the newest rows are kept, as many as fit.
+
+        Raises:
+            UsageError: it was saved with another number of environments.
+            CheckpointError: its arrays are others, or its blocks do not hold the rows that the cursor says.
+        """
+        advice = f"was /memory/{self._name}/type changed?"
+        check_parts(state, ("cursor", "segments"), where=f"memory.{self._name}", advice=advice)
+        cursor, segments = Cursor(**state["cursor"]), state["segments"]
+        self._chunk = None
+        self._generation = cursor.generation
+        stored = Geometry(cursor.rows, cursor.block, cursor.total)
+        if len(segments) != stored.stored:
+            raise CheckpointError(f"memory.{self._name}: expected {stored.stored} blocks, found {len(segments)}")
+        if stored.total == 0:
+            if self._blocks is not None:
+                self._blocks.settle(stored, ())
+            return
+        for block, segment in enumerate(segments):
+            blocks = self._blocks_for(segment)
+            self._check_segment(segment, num_envs=cursor.num_envs, rows=len(stored.places(block)))
+            blocks.restore(segment, stored, block)
+        self._blocks_for(segment).settle(stored, segments.names)
+
+    def _allocate(self, fields: dict[str, Field], directory: Path | None) -> Blocks:
+        num_envs = fields[self.mask_key].shape[0]
+        rows = self._config.capacity // num_envs + 1
+        place = self._config.on_disk
+        if place is False:
+            arrays = in_memory(fields, rows, where=self._where)
+        else:
+            below = directory if place is True else Path(str(place))
+            if below is None:
+                raise ConfigError(
+                    f"{self._where}/on_disk: expected a directory, since there is no session, found true; name one"
+                )
+            arrays = on_disk(fields, rows, directory=below, where=self._where)
+        self._fields = fields
+        block = block_rows(rows, row_bytes=row_bytes(fields))
+        return Blocks(Ring(arrays, mask_key=self.mask_key), block=block)
+
+    def _check_fields(self, fields: Mapping[str, Field]) -> None:
+        key = _first_difference(self._fields, fields)
+        if key is not None:
+            raise ShapeError(
+                f"memory {self._name!r}: expected {_shown(self._fields.get(key))} of each chunk under {key!r}, "
+                f"found {_shown(fields.get(key))}"
+            )
+
+    def _blocks_for(self, segment: Segment) -> Blocks:
+        """Return the blocks of this memory; without chunks so far, made for rows like those of a stored block."""
+        if self._blocks is None:
+            fields = _stored_fields(segment)
+            if self.mask_key not in fields or len(fields[self.mask_key].shape) != 1:
+                raise CheckpointError(
+                    f"memory.{self._name}/{segment.name}: expected the key {self.mask_key!r}, found {sorted(fields)}"
+                )
+            self._blocks = self._allocate(fields, None)
+        return self._blocks
+
+    def _check_segment(self, segment: Segment, *, num_envs: int, rows: int) -> None:
+        where, fields = f"memory.{self._name}/{segment.name}", _stored_fields(segment)
+        own = self._fields[self.mask_key].shape[0]
+        if num_envs != own:
+            raise UsageError(
+                f"{self._where}: expected {num_envs} environments as in the checkpoint, found {own}; "
+                f"start a new session with init_from for another number"
+            )
+        key = _first_difference(self._fields, fields)
+        if key is not None:
+            raise CheckpointError(
+                f"{where}: expected {_shown(self._fields.get(key))} under {key!r}, found {_shown(fields.get(key))}; "
+                f"is it the same environment?"
+            )
+        lengths = {len(array) for array in segment.arrays.values()}
+        if lengths != {rows}:
+            raise CheckpointError(f"{where}: expected {rows} rows, found {sorted(lengths)}")
+
+
+def _stored_fields(segment: Segment) -> dict[str, Field]:
+    return {key: Field(array.shape[1:], array.dtype) for key, array in segment.arrays.items()}
+
+
+def _first_difference(expected: Mapping[str, Field], found: Mapping[str, Field]) -> str | None:
+    return min((k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k)), default=None)
+
+
+def _shown(field: Field | None) -> str:
+    return "nothing" if field is None else f"{field.shape} {field.dtype}"
