@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +15,7 @@ from digideep.types import Actor, ActorOutput, Counters, StateDict
 if TYPE_CHECKING:
     from digideep.utility.statistics import Normalizer
 
-__all__ = ["Agent", "FlatArray", "GradientOutput"]
+__all__ = ["Agent", "FlatArray", "GradientOutput", "overridden"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -43,6 +44,7 @@ class Agent(ABC):
 
     parts: tuple[str, ...]
     loss_names: tuple[str, ...]
+    lends: bool = False
     path: str
 
     @abstractmethod
@@ -81,6 +83,18 @@ class Agent(ABC):
     def state_dict(self) -> StateDict:
         """Return everything that the next update depends on, as plain data."""
 
+    @contextlib.contextmanager
+    def lending(self) -> Iterator[None]:
+        """Let `state_dict` return the agent's own memory, to be read only, for a save that copies it at once.
+
+        An agent that looks at `lends` may spare a copy; one that does not is as right.
+        """
+        self.lends = True
+        try:
+            yield
+        finally:
+            self.lends = False
+
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned."""
@@ -97,3 +111,8 @@ class Agent(ABC):
         from digideep.utility.statistics import Normalizer
 
         return self.actor(Normalizer()).act(observations, hidden_state, masks, deterministic=deterministic)
+
+
+def overridden(agent: Agent, base: type[Agent], *, methods: Sequence[str]) -> list[str]:
+    """Return those of `methods` that an agent, or a class between its own and `base`, has replaced."""
+    return [name for name in methods if name in vars(agent) or getattr(type(agent), name) is not getattr(base, name)]

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from digideep.errors import CheckpointError, ConfigError, one_line
+from digideep.model.flat import lent
 from digideep.model.heads import ActionHeads, Evaluation
 from digideep.model.observations import as_tensor, zero_observations
 from digideep.spec import ArraySpec, EnvSpec
@@ -76,9 +77,10 @@ def build_policy(
     return policy
 
 
-def named_arrays(module: nn.Module) -> dict[str, Array]:
-    """Return copies of a module's parameters and buffers by name."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()}
+def named_arrays(module: nn.Module, *, lends: bool = False) -> dict[str, Array]:
+    """Return a module's parameters and buffers by name: copies or, with `lends`, the memory itself to be read only."""
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
+    return {name: lent(array) if lends else array.copy() for name, array in arrays.items()}
 
 
 def load_named(module: nn.Module, arrays: Mapping[str, Array], *, where: str) -> None:

@@ -41,6 +41,9 @@ def normalized(values: Array, share: Array) -> Array:
     Equal values, and a single one, become 0.
     """
     exact = values.astype(np.float64)
+    # From one of the rows that count: a mean of large equal values is off by its rounding, which the deviation would
+    # then blow up to the size of real differences.
+    exact -= exact[share.argmax()]
     centred = np.where(share > 0.0, exact - np.dot(exact, share), 0.0)
     deviation = np.sqrt(np.dot(centred * centred, share))
     return np.asarray(centred / (deviation + _EPSILON))

@@ -13,7 +13,14 @@ from torch.optim.adam import adam
 
 from digideep.errors import CheckpointError, ConfigError, ShapeError
 
-__all__ = ["AdamState", "FlatAdam", "FlatParameters"]
+__all__ = ["AdamState", "FlatAdam", "FlatParameters", "lent"]
+
+
+def lent(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the same memory as an array that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class _Place(NamedTuple):
@@ -67,10 +74,11 @@ class FlatParameters:
                     f"change parameters in place and leave their .grad alone"
                 )
 
-    def split(self, flat: torch.Tensor) -> dict[str, np.ndarray[Any, Any]]:
-        """Return copies of the parts of a flat tensor by parameter name."""
+    def split(self, flat: torch.Tensor, *, lends: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the parts of a flat tensor by parameter name: copies or, with `lends`, the memory itself to read."""
         array = flat.detach().cpu().numpy()
-        return {name: array[p.start : p.stop].reshape(p.shape).copy() for name, p in self._places.items()}
+        parts = {name: array[p.start : p.stop].reshape(p.shape) for name, p in self._places.items()}
+        return {name: lent(part) if lends else part.copy() for name, part in parts.items()}
 
     def join(self, parts: Mapping[str, np.ndarray[Any, Any]], *, where: str) -> torch.Tensor:
         """Return the flat tensor whose parts by parameter name are given.
@@ -95,7 +103,11 @@ class FlatParameters:
         """
         if self.gradients.device.type == "cpu":
             array = self.gradients.numpy()
-            norm = math.sqrt(float(np.dot(array, array)))
+            with np.errstate(over="ignore"):
+                norm = math.sqrt(float(np.dot(array, array)))
+            if not math.isfinite(norm):  # squares leave float32 long before the numbers do
+                wide = array.astype(np.float64)
+                norm = math.sqrt(float(np.dot(wide, wide)))
             if max_norm is not None and norm > max_norm:
                 array *= array.dtype.type(max_norm / norm)
             return norm
@@ -151,12 +163,12 @@ class FlatAdam:
                 maximize=False,
             )
 
-    def state(self) -> AdamState:
-        """Return a copy of the state."""
+    def state(self, *, lends: bool = False) -> AdamState:
+        """Return the state: a copy or, with `lends`, arrays of its own memory to be read only."""
         return AdamState(
             step=int(self._state["step"].item()),
-            exp_avg=self._flat.split(self._state["exp_avg"]),
-            exp_avg_sq=self._flat.split(self._state["exp_avg_sq"]),
+            exp_avg=self._flat.split(self._state["exp_avg"], lends=lends),
+            exp_avg_sq=self._flat.split(self._state["exp_avg_sq"], lends=lends),
         )
 
     def load_state(self, state: AdamState, *, where: str) -> None:

@@ -136,17 +136,24 @@ def test_a_nonfinite_loss_stops_before_the_optimiser_moves_anything(
 def test_on_a_device_nobody_waits_for_a_bad_gradient_moves_nothing_and_is_reported_at_the_end(
     make_spec: Any, make_agent: Any, make_chunk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = make_agent(make_spec(), update_epochs=1)
+    agent = make_agent(make_spec(), update_epochs=2)
     chunk = make_chunk(agent, np.random.default_rng(0))
     monkeypatch.setattr(agent._flat, "clip_gradients", lambda _: torch.linalg.vector_norm(agent._flat.gradients))
+    agent._waits = False
     learn(agent, chunk)
     before = weights(agent)
     chunk.arrays["/agents/agent/artifacts/log_probs"][:] = np.nan
 
-    with pytest.raises(NonFiniteError, match="in update 2"):
+    with pytest.raises(
+        NonFiniteError, match="found policy_loss nan, approx_kl nan, norm of the gradient nan"
+    ) as caught:
         learn(agent, chunk)
 
     np.testing.assert_array_equal(weights(agent), before)
+    kept = caught.value.crash_batch  # type: ignore[attr-defined]
+    again = agent.gradients(agent.batch_of(kept.arrays)).losses.tolist()
+    np.testing.assert_array_equal(again, list(kept.meta["figures"].values()))
+    assert kept.meta["update"] == 1
 
 
 def test_normalisers_reach_both_observations_and_rewards(make_spec: Any, make_agent: Any, make_chunk: Any) -> None:

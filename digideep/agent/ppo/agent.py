@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import torch
 
-from digideep.agent.base import Agent, FlatArray, GradientOutput
+from digideep.agent.base import Agent, FlatArray, GradientOutput, overridden
+from digideep.agent.crash import CrashBatch, carry
 from digideep.agent.policy import build_policy, load_named, named_arrays
 from digideep.agent.ppo import losses
-from digideep.agent.ppo.batches import Rollout, make_rollout, minibatches
-from digideep.agent.ppo.config import PPOConfig
+from digideep.agent.ppo.batches import Rollout, make_rollout, minibatches, own_array
+from digideep.agent.ppo.config import LOG_STD_BOUND, PPOConfig
+from digideep.agent.ppo.crash import Origin, bad_numbers, batch_of, crash_batch, first_bad
 from digideep.agent.ppo.learner import fused_gradients, packed_gradients, reference_gradients
 from digideep.agent.ppo.losses import FIGURES, Losses, LossOptions, PPOBatch
 from digideep.agent.ppo.policy import FrozenPolicy, PPOActor
 from digideep.agent.returns import explained_variance, gae
 from digideep.agent.schedules import linear
-from digideep.errors import CheckpointError, NonFiniteError
+from digideep.errors import NonFiniteError
 from digideep.model.flat import AdamState, FlatAdam, FlatParameters
 from digideep.model.heads import Evaluation
 from digideep.model.mlp import ActorCriticMLP
 from digideep.model.packed import PackedMLP
 from digideep.spec import EnvSpec
 from digideep.types import Chunk, Counters, StateDict, Store
+from digideep.utility.differences import check_parts
 from digideep.utility.imports import BUILT_IN
 from digideep.utility.profiling import timer_block
 from digideep.utility.seeding import derive, generator, generator_state, set_generator_state
@@ -106,7 +111,8 @@ class PPOAgent(Agent):
         self._shuffle_rng = generator(seed, "agents", name, "shuffle")
         self._updates = 0
         self._frozen: FrozenPolicy | None = None
-        self._broken = torch.zeros((), device=self._device)  # 1 once a gradient on a GPU was not finite
+        self._waits = self._device.type == "cpu"  # for each loss and gradient, to look at it
+        self._broken = torch.zeros((), device=self._device)  # 1 once a loss or gradient that nobody waited for was bad
         self._has_warned = False  # not part of the state: each process may say it once
         self.lr = config.lr
         self.clip_param = config.clip_param
@@ -139,8 +145,13 @@ class PPOAgent(Agent):
             self._follow_schedules(counters.env_steps - chunk.meta.env_steps)
             rollout = self.prepare(chunk, normalizer)
         self.policy.train()
-        figures, norms = self._learn(rollout)
+        # What overflows is told as a loss or a gradient that is not finite.
+        before = generator_state(self._shuffle_rng) if not self._waits else {}
+        with np.errstate(over="ignore", invalid="ignore"):
+            figures, norms = self._learn(rollout)
         self.policy.eval()
+        if not self._waits and bool(self._broken):
+            self._refuse_later(rollout, figures=figures, norms=norms, shuffle=before)
         self._updates += 1
         self._frozen = None
         self._report(rollout, figures=figures, norms=norms)
@@ -153,11 +164,11 @@ class PPOAgent(Agent):
         values = np.array(arrays[f"{prefix}/artifacts/values"])
         # Nobody has acted on the newest observation yet: its value is missing in the chunk.
         values[:, -1] = self.actor(normalizer).predict(newest, rowwise=False).values
-        masks = _own(arrays, "masks", prefix=prefix)
+        masks = own_array(arrays, "masks", prefix=prefix)
         advantages = self.advantages(
-            normalizer.rewards(_own(arrays, "rewards", prefix=prefix)[:, :-1]),
+            normalizer.rewards(own_array(arrays, "rewards", prefix=prefix)[:, :-1]),
             values,
-            terminations=_own(arrays, "terminations", prefix=prefix)[:, :-1],
+            terminations=own_array(arrays, "terminations", prefix=prefix)[:, :-1],
             masks=masks,
         )
         actions = {slot: arrays[f"{prefix}/actions{'/' if slot else ''}{slot}"] for slot in self.spec.actions}
@@ -236,12 +247,19 @@ class PPOAgent(Agent):
             self._flat.gradients.copy_(flat)
         norm = self._flat.clip_gradients(self.config.max_grad_norm)
         if isinstance(norm, float):
-            self._check_norm(norm)
+            if not math.isfinite(norm):
+                raise NonFiniteError(self._refusal(f"gradient, found norm {norm}"))
             self._adam.step(self.lr)
         else:
             self._broken = torch.maximum(self._broken, (~torch.isfinite(norm)).to(self._broken.dtype))
             self._adam.step(self.lr, skip=self._broken)
+        if self.policy.log_std is not None:
+            self.policy.log_std.data.clamp_(-LOG_STD_BOUND, LOG_STD_BOUND)
         return norm
+
+    def batch_of(self, arrays: Mapping[str, Array]) -> PPOBatch:
+        """Return the minibatch in the arrays of a `CrashBatch`, for `gradients`."""
+        return batch_of(arrays, spec=self.spec, device=self._device)
 
     def publish(self) -> tuple[int, FlatArray]:
         """Return the number of updates and a copy of the trainable parameters."""
@@ -263,13 +281,10 @@ class PPOAgent(Agent):
     def state_dict(self) -> StateDict:
         """Return everything that the next update depends on, as plain data that later updates do not touch."""
         state = PPOState(
-            policy=named_arrays(self.policy),
-            optimiser=self._adam.state()._asdict(),
+            policy=named_arrays(self.policy, lends=self.lends),
+            optimiser=self._adam.state(lends=self.lends)._asdict(),
             updates=self._updates,
-            generators={
-                "actions": generator_state(self._action_rng),
-                "shuffle": generator_state(self._shuffle_rng),
-            },
+            generators={"actions": generator_state(self._action_rng), "shuffle": generator_state(self._shuffle_rng)},
         )
         return state._asdict()
 
@@ -280,10 +295,10 @@ class PPOAgent(Agent):
             CheckpointError: a part is missing or surplus, or is not of this agent; do not use the agent then.
         """
         where = f"agents.{self.name}"
-        _check_parts(state, PPOState._fields, where=where)
+        check_parts(state, PPOState._fields, where=where)
         loaded = PPOState(**state)
-        _check_parts(loaded.optimiser, AdamState._fields, where=f"{where}/optimiser")
-        _check_parts(loaded.generators, ("actions", "shuffle"), where=f"{where}/generators")
+        check_parts(loaded.optimiser, AdamState._fields, where=f"{where}/optimiser")
+        check_parts(loaded.generators, ("actions", "shuffle"), where=f"{where}/generators")
         self.load_policy_state(state)
         self._adam.load_state(AdamState(**loaded.optimiser), where=f"{where}/optimiser")
         self._updates = int(loaded.updates)
@@ -293,11 +308,11 @@ class PPOAgent(Agent):
     def _choose_path(self) -> None:
         """Choose the learner path by rule: nothing measured decides it."""
         network = self.policy.network
-        overridden = [method for method in LOSS_METHODS if _is_overridden(self, method)]
-        self._is_reference = bool(overridden)
+        replaced = overridden(self, PPOAgent, methods=LOSS_METHODS)
+        self._is_reference = bool(replaced)
         self._packed: PackedMLP | None = None
-        if overridden:
-            self.path = f"reference: {type(self).__name__} overrides {', '.join(overridden)}"
+        if replaced:
+            self.path = f"reference: {type(self).__name__} overrides {', '.join(replaced)}"
         elif isinstance(network, ActorCriticMLP) and PackedMLP.can_pack(network):
             self._packed = PackedMLP(network)
             self.path = "packed: a standard network on the CPU, closed-form gradients in numpy"
@@ -308,19 +323,49 @@ class PPOAgent(Agent):
         config = self.config
         figures: list[torch.Tensor] = []
         norms: list[torch.Tensor | float] = []
+        for batch in self._minibatches(rollout):
+            with self._step_block:
+                output = self.gradients(batch, "policy")
+                self._check_losses(output.losses, batch)
+                figures.append(output.losses)
+                # Reading the KL waits for a GPU, so only where somebody has asked for it.
+                if config.target_kl is not None and float(output.losses[_KL]) > config.target_kl:
+                    return figures, norms
+                try:
+                    norms.append(self.apply(output.flat, "policy"))
+                except NonFiniteError as error:
+                    raise carry(error, self._kept(batch, output.losses)) from None
+        return figures, norms
+
+    def _minibatches(self, rollout: Rollout) -> Iterator[PPOBatch]:
+        config = self.config
         for _ in range(config.update_epochs):
-            batches = minibatches(
+            yield from minibatches(
                 rollout, self._shuffle_rng, size=config.minibatch_size, normalize=config.normalize_advantage
             )
-            for batch in batches:
-                with self._step_block:
-                    output = self.gradients(batch, "policy")
-                    figures.append(output.losses)
-                    # Reading the KL waits for a GPU, so only where somebody has asked for it.
-                    if config.target_kl is not None and float(output.losses[_KL]) > config.target_kl:
-                        return figures, norms
-                    norms.append(self.apply(output.flat, "policy"))
-        return figures, norms
+
+    def _check_losses(self, figures: torch.Tensor, batch: PPOBatch) -> None:
+        """Refuse losses that are not finite before they move anything; on a GPU nobody waits to know."""
+        if not self._waits:
+            self._broken = torch.maximum(self._broken, (~torch.isfinite(figures).all()).to(self._broken.dtype))
+            return
+        if bad := bad_numbers(figures):
+            raise carry(NonFiniteError(self._refusal(f"loss, found {bad}")), self._kept(batch, figures))
+
+    def _refuse_later(
+        self, rollout: Rollout, *, figures: list[torch.Tensor], norms: list[torch.Tensor | float], shuffle: StateDict
+    ) -> NoReturn:
+        """Refuse an update in which nothing has moved since its first bad step, whose minibatch is made again."""
+        step, bad = first_bad(figures, norms)
+        set_generator_state(self._shuffle_rng, shuffle)
+        batch = next(itertools.islice(self._minibatches(rollout), step, None))
+        raise carry(NonFiniteError(self._refusal(f"loss, found {bad}")), self._kept(batch, figures[step]))
+
+    def _kept(self, batch: PPOBatch, figures: torch.Tensor) -> CrashBatch:
+        # Schedules are functions of the frame: what they gave stands in place of where they began.
+        config = dataclasses.replace(self.config, lr=self.lr, clip_param=self.clip_param)
+        origin = Origin(self.name, config, self.spec, self._updates)
+        return crash_batch(batch, figures, policy=self.policy, origin=origin)
 
     def _follow_schedules(self, frame: int) -> None:
         config = self.config
@@ -339,7 +384,6 @@ class PPOAgent(Agent):
     def _report(self, rollout: Rollout, *, figures: list[torch.Tensor], norms: list[torch.Tensor | float]) -> None:
         means = torch.stack(figures).mean(0).tolist()
         norm = sum(float(norm) for norm in norms) / max(len(norms), 1)
-        self._check_norm(norm)
         report = dict(zip(FIGURES, means, strict=True))
         report["explained_variance"] = explained_variance(rollout.values, rollout.returns, rollout.weights)
         report["lr"] = self.lr
@@ -347,24 +391,8 @@ class PPOAgent(Agent):
         for figure, value in report.items():
             self._monitor(f"update/{self.name}/{figure}", value)
 
-    def _check_norm(self, norm: float) -> None:
-        if not math.isfinite(norm):
-            raise NonFiniteError(
-                f"agents/{self.name}: expected a finite gradient, found norm {norm} in update {self._updates}; "
-                f"nothing was changed by it; a smaller /agents/{self.name}/lr may help"
-            )
-
-
-def _own(arrays: Mapping[str, Array], key: str, *, prefix: str) -> Array:
-    """Return the agent's own array where there are several agents, else the one of all."""
-    own = arrays.get(f"{prefix}/{key}")
-    return arrays[f"/{key}"] if own is None else own
-
-
-def _check_parts(state: Mapping[str, Any], expected: Sequence[str], *, where: str) -> None:
-    if set(state) != set(expected):
-        raise CheckpointError(f"{where}: expected the parts {sorted(expected)}, found {sorted(state)}")
-
-
-def _is_overridden(agent: PPOAgent, method: str) -> bool:
-    return method in vars(agent) or getattr(type(agent), method) is not getattr(PPOAgent, method)
+    def _refusal(self, found: str) -> str:
+        return (
+            f"agents/{self.name}: expected a finite {found} in update {self._updates}; nothing was changed by it; "
+            f"a smaller /agents/{self.name}/lr may help, and normalize_rewards where rewards are large"
+        )

@@ -12,7 +12,7 @@ from digideep.agent.ppo.losses import PPOBatch
 from digideep.agent.sampling import minibatch_slices, normalized, shares, time_major
 from digideep.model.observations import as_tensor
 
-__all__ = ["Rollout", "make_rollout", "minibatches"]
+__all__ = ["Rollout", "make_rollout", "minibatches", "own_array"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -40,6 +40,12 @@ class Rollout(NamedTuple):
     def weights(self) -> Array:
         """Return 1.0 for real transitions and 0.0 for others, `[R]`."""
         return np.asarray(self.figures[_WEIGHTS])
+
+
+def own_array(arrays: Mapping[str, Array], key: str, *, prefix: str) -> Array:
+    """Return the agent's own array where there are several agents, else the one of all."""
+    own = arrays.get(f"{prefix}/{key}")
+    return arrays[f"/{key}"] if own is None else own
 
 
 def make_rollout(

@@ -9,7 +9,10 @@ from digideep.agent.config import AgentConfig
 from digideep.errors import ConfigError
 from digideep.utility.node import setting
 
-__all__ = ["PPOConfig"]
+__all__ = ["LOG_STD_BOUND", "PPOConfig"]
+
+LOG_STD_BOUND = 20.0
+"""Greatest distance from 0 of the logarithm of a deviation; far beyond it float32 has no such deviation."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,9 @@ class PPOConfig(AgentConfig):
     minibatch_size: int = setting(256, "rows of a gradient step", unit="rows", low=1)
     normalize_advantage: bool = setting(True, "whether advantages of a minibatch get mean 0 and variance 1")
     adam_eps: float = setting(1e-5, "epsilon of Adam", above=0.0)
-    log_std_init: float = setting(0.0, "logarithm of the deviation of box actions at the start")
+    log_std_init: float = setting(
+        0.0, "logarithm of the deviation of box actions at the start", low=-LOG_STD_BOUND, high=LOG_STD_BOUND
+    )
 
     def __post_init__(self) -> None:
         """Check that every schedule has a horizon."""

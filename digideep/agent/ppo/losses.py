@@ -23,10 +23,14 @@ __all__ = [
     "clipped_value_loss",
     "derivatives",
     "entropy_bonus",
+    "probability_ratio",
 ]
 
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 """Names of the figures that every gradient comes with, in order."""
+
+
+_LARGEST_LOG_RATIO = 80.0  # float32 ends at e^88: a greater ratio says no more, and infinity times 0 would be NaN
 
 
 class PPOBatch(NamedTuple):
@@ -74,12 +78,18 @@ class Derivatives(NamedTuple):
     figures: torch.Tensor
 
 
+def probability_ratio(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
+    """Return by how much more probable actions have become, `[B]`, at most e^80; its derivative is the ratio itself."""
+    log_ratio = log_prob - batch.log_probs
+    return torch.exp(log_ratio - (log_ratio - _LARGEST_LOG_RATIO).clamp(min=0.0).detach())
+
+
 def clipped_surrogate(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: float) -> torch.Tensor:
     """Return the negative mean of the lesser of the two surrogates.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 7.
     """
-    ratio = torch.exp(log_prob - batch.log_probs)
+    ratio = probability_ratio(log_prob, batch)
     bounded = ratio.clamp(1.0 - clip_param, 1.0 + clip_param)
     return -(torch.minimum(ratio * batch.advantages, bounded * batch.advantages) * batch.shares).sum()
 
@@ -110,12 +120,12 @@ def approximate_kl(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
     Source: Schulman 2020, http://joschu.net/blog/kl-approx.html, estimator k3.
     """
     log_ratio = log_prob - batch.log_probs
-    return ((torch.exp(log_ratio) - 1.0 - log_ratio) * batch.shares).sum()
+    return ((probability_ratio(log_prob, batch) - 1.0 - log_ratio) * batch.shares).sum()
 
 
 def clip_fraction(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: float) -> torch.Tensor:
     """Return the share of rows whose probability ratio is further than `clip_param` from 1."""
-    distance = (torch.exp(log_prob - batch.log_probs) - 1.0).abs()
+    distance = (probability_ratio(log_prob, batch) - 1.0).abs()
     return ((distance > clip_param) * batch.shares).sum()
 
 
@@ -132,10 +142,10 @@ def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) ->
     """
     shares, advantages = batch.shares, batch.advantages
     log_ratio = evaluated.log_prob - batch.log_probs
-    ratio = log_ratio.exp()
+    ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp_()
     free = ratio * advantages
     bounded = ratio.clamp(1.0 - options.clip_param, 1.0 + options.clip_param).mul_(advantages)
-    by_log_prob = (free <= bounded).to(free.dtype).mul_(free).mul_(shares).neg_()
+    by_log_prob = free.masked_fill(free > bounded, 0.0).mul_(shares).neg_()
     error = evaluated.values - batch.returns
     squared = error * error
     by_value = error * shares

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -97,8 +98,9 @@ class PPOActor:
             NonFiniteError: the network gave NaN or infinity.
         """
         prediction = self._frozen.predict(self._normalizer.observations(observations), rowwise=rowwise)
-        # One bad number makes the sum bad; only then it is worth looking at each.
-        if not np.isfinite(prediction.outputs.sum() + prediction.values.sum()):
+        # One bad number makes the sum of squares bad, which is quick; only then it is worth looking at each.
+        outputs, values = prediction.outputs.ravel(), prediction.values.ravel()
+        if not math.isfinite(outputs.dot(outputs) + values.dot(values)):
             _refuse_nonfinite(prediction, name=self._name)
         return prediction
 

@@ -1,0 +1,107 @@
+"""A minibatch of PPO as named arrays, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from digideep.agent.crash import CrashBatch
+from digideep.agent.policy import Policy, named_arrays
+from digideep.agent.ppo.config import PPOConfig
+from digideep.agent.ppo.losses import FIGURES, PPOBatch
+from digideep.errors import UsageError
+from digideep.model.observations import as_tensor
+from digideep.spec import EnvSpec, spec_to_plain
+from digideep.utility.node import node
+
+__all__ = ["Origin", "bad_numbers", "batch_of", "crash_batch", "first_bad"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_SLOTS = ("observations", "actions")
+
+
+class Origin(NamedTuple):
+    """Whose minibatch it is: agent, its configuration with what the schedules gave, spaces, updates before this one."""
+
+    name: str
+    config: PPOConfig
+    spec: EnvSpec
+    update: int
+
+
+def bad_numbers(figures: torch.Tensor, *more: float) -> str:
+    """Return names and values of the figures `[5]`, and of a gradient's norm after them, that are not finite."""
+    found = (*figures.tolist(), *more)
+    if math.isfinite(sum(found)):
+        return ""
+    names = (*FIGURES, "norm of the gradient")
+    return ", ".join(f"{name} {value}" for name, value in zip(names, found, strict=False) if not math.isfinite(value))
+
+
+def first_bad(figures: Sequence[torch.Tensor], norms: Sequence[torch.Tensor | float]) -> tuple[int, str]:
+    """Return the first step of an update with a number that is not finite, and its `bad_numbers`."""
+    for step, (figure, norm) in enumerate(itertools.zip_longest(figures, norms, fillvalue=0.0)):
+        assert isinstance(figure, torch.Tensor)
+        if bad := bad_numbers(figure, float(norm)):
+            return step, bad
+    raise AssertionError("one step is bad, or nobody would ask")
+
+
+def crash_batch(
+    batch: PPOBatch,
+    figures: torch.Tensor,
+    *,
+    policy: Policy,
+    origin: Origin,
+) -> CrashBatch:
+    """Return a minibatch and the weights that it met, as plain data.
+
+    Its arrays are `/batch/observations/<slot>`, `/batch/actions/<slot>`, `/batch/<field of PPOBatch>` and
+    `/policy/<parameter>`.
+    """
+    weights = {f"/policy/{parameter}": array for parameter, array in named_arrays(policy).items()}
+    config = origin.config
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    meta = {
+        "agent": origin.name,
+        "update": origin.update,
+        "part": "policy",
+        "node": node(type(config), **fields),
+        "spec": spec_to_plain(origin.spec),
+        "figures": dict(zip(FIGURES, figures.tolist(), strict=True)),
+    }
+    return CrashBatch({**_arrays(batch), **weights}, meta)
+
+
+def _arrays(batch: PPOBatch) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for name, value in batch._asdict().items():
+        parts = {f"{name}/{slot}": tensor for slot, tensor in value.items()} if name in _SLOTS else {name: value}
+        found.update({f"/batch/{path}": tensor.detach().cpu().numpy().copy() for path, tensor in parts.items()})
+    return found
+
+
+def batch_of(arrays: Mapping[str, Array], *, spec: EnvSpec, device: torch.device) -> PPOBatch:
+    """Return the minibatch that `crash_batch` took apart.
+
+    Raises:
+        UsageError: an array is missing.
+    """
+    slots = {"observations": spec.observations, "actions": spec.actions}
+    fields: dict[str, Any] = {}
+    try:
+        for name in PPOBatch._fields:
+            if name in slots:
+                fields[name] = {slot: as_tensor(arrays[f"/batch/{name}/{slot}"], device=device) for slot in slots[name]}
+            else:
+                fields[name] = as_tensor(arrays[f"/batch/{name}"], device=device)
+    except KeyError as error:
+        raise UsageError(f"crash batch: expected an array {error}, found none") from None
+    return PPOBatch(**fields)
