@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from digideep.errors import UsageError, one_line
-from digideep.pipeline.places import NAME_PATTERN, NAME_RULE
+from digideep.pipeline.places import NAME_PATTERN, NAME_RULE, new_place, typed_path
 from digideep.utility.logging import level_name
 from digideep.utility.strictjson import loads_json
 from digideep.utility.values import closest
@@ -29,6 +29,8 @@ __all__ = [
     "log_level",
     "module_name",
     "one_of",
+    "path",
+    "place",
     "seconds",
     "session_name",
     "text",
@@ -38,6 +40,7 @@ TEMPLATE_KEY = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?", re.ASCII)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)
+_SECONDS = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 _JSON_FILE_BYTES = 1 << 20
 
@@ -54,9 +57,31 @@ def _shown(value: str) -> str:
 
 
 def text(value: str) -> str:
-    """Return a value that is not empty and can be the name of a file."""
-    if not value or "\0" in value:
-        raise ArgumentTypeError(f"expected text, found {_shown(value)}; give a value")
+    """Return a value that is not empty and can stand in one line."""
+    if not value:
+        raise ArgumentTypeError("expected text, found ''; give a value")
+    if value != one_line(value, limit=len(value)):
+        raise ArgumentTypeError(
+            f"expected text in one line, found control characters or blanks around {_shown(value)}; rename it"
+        )
+    return value
+
+
+def place(value: str) -> str:
+    """Return the path of a directory that may be made, as it was typed."""
+    return _told_here(new_place, text(value))
+
+
+def path(value: str) -> str:
+    """Return a path as it was typed."""
+    return _told_here(typed_path, text(value))
+
+
+def _told_here(check: Callable[..., object], value: str) -> str:
+    try:
+        check(value, option="")
+    except UsageError as error:
+        raise ArgumentTypeError(str(error).removeprefix(": ")) from error
     return value
 
 
@@ -73,11 +98,7 @@ def integer(*, low: int) -> Callable[[str], int]:
 
 def seconds(value: str) -> float:
     """Return a finite number of seconds from 0."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number >= 0):
+    if not _SECONDS.fullmatch(value) or not math.isfinite(number := float(value)):
         raise ArgumentTypeError(f"expected seconds from 0, found {_shown(value)}; give such a number")
     return number
 

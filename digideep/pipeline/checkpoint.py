@@ -1,8 +1,8 @@
 """CheckpointStore: checkpoints that are complete or absent, verified before use, and never older than announced.
 
-Writing: everything goes into `.tmp-<n>-<run>`, each file is synchronised, the manifest comes last, the directory is
-synchronised, renamed to `checkpoint-<n>`, and the directory above is synchronised. `save` returns only then. Reading:
-sizes and hashes of all files are compared while they are read, and nothing is returned before all of them agree.
+Everything goes into `.tmp-<n>-<run>`, each file is synchronised, the manifest comes last, the directory is
+synchronised, renamed to `checkpoint-<n>`, and the directory above is synchronised. `save` returns only then. Segments
+that stand in the checkpoint before get a second name instead of a second copy. `reader.py` is the other half.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ import contextlib
 import errno
 import logging
 import os
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from digideep.errors import CheckpointError, UsageError, one_line
+from digideep.errors import UsageError, one_line
 from digideep.pipeline import retention
 from digideep.pipeline.contents import Contents, gather
-from digideep.pipeline.fsio import REAL, FileSystem, remove_tree, storage_error, write_new
-from digideep.pipeline.layout import checkpoint_number
+from digideep.pipeline.fsio import REAL, FileSystem, Stamp, remove_tree, storage_error, write_new, write_stamped
 from digideep.pipeline.manifest import (
     MANIFEST_NAME,
     CheckpointMeta,
@@ -32,111 +28,130 @@ from digideep.pipeline.manifest import (
     is_identifier,
     parse_manifest,
 )
-from digideep.pipeline.verified import Checkpoint, find_damage, read_checkpoint
+from digideep.pipeline.reader import CheckpointReader, NoCheckpointError
+from digideep.pipeline.segments import KeptBuffers
+from digideep.pipeline.standing import StandingSegments
+from digideep.pipeline.verified import Checkpoint, Vouched
 
 __all__ = ["Checkpoint", "CheckpointMeta", "CheckpointStore", "Component", "NewerFormatError", "NoCheckpointError"]
 
 logger = logging.getLogger(__name__)
 
 
-class NoCheckpointError(CheckpointError):
-    """No checkpoint was ever committed here."""
-
-
-class CheckpointStore:
+class CheckpointStore(CheckpointReader):
     """The checkpoints of one session.
 
     Args:
-        directory: `checkpoints/` of the session; made by the first save.
+        directory: `checkpoints/` of the session; made by the first save of a session that has none, never again.
         session_id: stands in each manifest; one with another id is refused. Empty, for reading only: any id.
         run_id: distinguishes this process from others that wrote here before.
         fs: the file system.
 
-    Whoever calls anything but `numbers`, `verify` and `load` holds the lock of the session.
+    Whoever calls anything but `numbers`, `verify` and `load` holds the lock of the session. Nothing here is locked:
+    one thread may use a store at a time.
     """
 
     def __init__(self, directory: Path | str, *, session_id: str, run_id: str, fs: FileSystem = REAL) -> None:
-        for what, text in (("session id", session_id or "any"), ("run id", run_id)):
-            if not is_identifier(text):
-                raise UsageError(one_line(f"{what}: expected letters, digits, '_', '.' and '-', found {text!r}"))
-        self.directory = Path(directory)
-        self.session_id = session_id
+        super().__init__(directory, session_id=session_id, fs=fs)
+        if not is_identifier(run_id):
+            raise UsageError(one_line(f"run id: expected letters, digits, '_', '.' and '-', found {run_id!r}"))
         self.run_id = run_id
-        self._fs = fs
-        self._buffers: dict[str, dict[str, np.ndarray]] = {}
-        # Renamed, but the fsync after it failed: these may look complete now and be gone after a crash.
+        self._buffers = KeptBuffers()
+        self._segments = StandingSegments(fs)
+        self._vouched: Vouched = {}  # of the newest checkpoint, which retention looks at after each save
+        # Renamed, but an fsync after it failed: these may look complete now and be gone after a crash.
         self._uncertain: set[int] = set()
+        self._home: tuple[int, int] | None = None  # device and inode of the session, once it is known
+        self._is_founded = False  # whether this process has seen the directory
 
-    def path(self, number: int) -> Path:
-        """Return where checkpoint `number` stands or would stand."""
-        return self.directory / f"checkpoint-{number}"
-
-    def numbers(self) -> list[int]:
-        """Return the numbers of all checkpoints, damaged ones too, ascending; entries with other names are ignored.
-
-        Raises:
-            CheckpointError: the directory cannot be read, or is a link.
-        """
-        try:
-            return self._scan()
-        except OSError as error:
-            raise CheckpointError(one_line(f"{self.directory}: expected to list it, found {error.strerror}")) from error
-
-    def _scan(self) -> list[int]:
-        try:
-            if not stat.S_ISDIR(self._fs.status(self.directory).st_mode):
-                raise OSError(errno.ENOTDIR, "no directory, or only a link to one", str(self.directory))
-            found = [checkpoint_number(name) for name in self._fs.listdir(self.directory)]
-        except FileNotFoundError:
-            return []
-        return sorted(number for number in found if number is not None and self._is_directory(self.path(number)))
-
-    def _is_directory(self, path: Path) -> bool:
-        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-            return stat.S_ISDIR(self._fs.status(path).st_mode)
-        return False
+    def load(
+        self, number: int | None = None, *, droppable: Collection[str] = (), vouched: Vouched | None = None
+    ) -> Checkpoint:
+        """Return a checkpoint as `CheckpointReader.load` does; what is whole in it will be linked, not written."""
+        seen: Vouched = {} if vouched is None else vouched
+        loaded = super().load(number, droppable=droppable, vouched=seen)
+        self._segments.loaded(loaded, vouched=seen)
+        self._buffers.expect(loaded.layout)
+        self._vouched = seen
+        self._is_founded = True
+        return loaded
 
     # Writing
 
     def save(
         self, number: int, components: Sequence[Component], *, meta: CheckpointMeta, logs: Mapping[str, int]
     ) -> Path:
-        """Commit a checkpoint and return its path; after that no crash can take it away.
+        """Commit a checkpoint and return its path: `stands`, `gather` and `commit` one after the other.
 
         Where a valid checkpoint of this number stands, nothing is written and its path is returned.
+        """
+        if self.stands(number):
+            return self.path(number)
+        return self.commit(number, self.gather(components), meta=meta, logs=logs)
+
+    def stands(self, number: int) -> bool:
+        """Whether a valid checkpoint of this number is there and surely durable, so that it need not be written.
+
+        Raises:
+            StorageError: the disk does not say.
+        """
+        try:
+            if number in self._uncertain or not self._exists(self.path(number)) or not self._is_whole(number):
+                return False
+            try:
+                # Committed by a process that may have been killed before its last fsync.
+                self._fs.fsync_directory(self.directory)
+            except OSError:
+                self._uncertain.add(number)  # a second fsync might succeed and mean nothing
+                raise
+        except OSError as error:
+            raise storage_error(error, self.path(number), fs=self._fs) from error
+        return True
+
+    def gather(self, components: Sequence[Component]) -> Contents:
+        """Return what `commit` is to write, copied into buffers that the next call writes over.
 
         Args:
-            number: cycles completed since the beginning.
-            components: the whole state; copied before anything is written.
+            components: the whole state.
+
+        Raises:
+            NonFiniteError: weights or statistics hold NaN or infinity.
+            CodecError: a state holds what cannot be stored.
+        """
+        return gather(components, buffers=self._buffers, known=self._segments.usable())
+
+    def commit(self, number: int, content: Contents, *, meta: CheckpointMeta, logs: Mapping[str, int]) -> Path:
+        """Write what `gather` returned and return the path of the checkpoint; no crash can take it away after that.
+
+        Args:
+            number: cycles completed since the beginning; no valid checkpoint of this number may stand.
+            content: of the last call of `gather`.
             meta: goes into the manifest.
             logs: relative file name to the length in bytes up to which this checkpoint knows it.
 
         Raises:
-            NonFiniteError: weights or statistics hold NaN or infinity; nothing was written.
-            CodecError: a state holds what cannot be stored; nothing was written.
             StorageError: the disk; nothing is left of this save, and what stood before stands.
         """
         target = self.path(number)
         temporary = self.directory / f".tmp-{number}-{self.run_id}"
-        content: Contents | None = None
+        needed = content.needed + self._segments.needed(content.links)
+        check_logs(logs)
         try:
-            if number not in self._uncertain and self._exists(target) and not self.verify(number):
-                # Committed by a process that may have been killed before its last fsync.
-                self._fs.fsync_directory(self.directory)
-                return target
-            check_logs(logs)
-            content = gather(components, buffers=self._buffers)
-            self._prepare(temporary, needed=content.needed)
-            self._fill(temporary, content, number=number, meta=meta, logs=logs)
-            self._commit(number, temporary, target)
+            self._prepare(temporary, needed=needed)
+            stamps = self._fill(temporary, content, number=number, meta=meta, logs=logs)
+            self._replace(number, temporary, target)
         except BaseException as error:
-            if content is not None:
-                self._clear(temporary)
+            self._clear(temporary)
             if isinstance(error, OSError):
-                needed = None if content is None else content.needed
                 raise storage_error(error, target, needed=needed, fs=self._fs) from error
             raise
+        self._vouched = stamps
+        self._segments.committed(target)
         return target
+
+    def make_room(self) -> None:
+        """Touch the memory that the next save will copy into; for a thread that has time, after a load or a save."""
+        self._buffers.touch()
 
     def _exists(self, path: Path) -> bool:
         try:
@@ -146,19 +161,44 @@ class CheckpointStore:
         return True
 
     def _prepare(self, temporary: Path, *, needed: int) -> None:
-        if not self._exists(self.directory):
-            self._fs.mkdir(self.directory)
-            self._fs.fsync_directory(self.directory.parent)
+        self._found()
         remove_tree(temporary, fs=self._fs)  # of an attempt whose cleaning up failed too
         free = self._fs.free_bytes(self.directory)
         if free is not None and free < needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.directory))
         self._fs.mkdir(temporary)
 
+    def _found(self) -> None:
+        """Make the directory where the session never had one; a session that is gone is not begun again.
+
+        Raises:
+            OSError: the session, or the directory, has gone since, or another one stands in its place.
+        """
+        status = self._fs.status(self.directory.parent)
+        home = (status.st_dev, status.st_ino)
+        self._home = self._home or home
+        is_there = self._exists(self.directory)
+        if home != self._home or (self._is_founded and not is_there):
+            raise OSError(errno.ENOENT, "the directory of the session was removed or replaced", str(self.directory))
+        if not is_there:
+            self._fs.mkdir(self.directory)
+            self._fs.fsync_directory(self.directory.parent)
+        self._is_founded = True
+
     def _fill(
         self, temporary: Path, content: Contents, *, number: int, meta: CheckpointMeta, logs: Mapping[str, int]
-    ) -> None:
-        files = {name: write_new(temporary / name, chunks, fs=self._fs) for name, chunks in content.files.items()}
+    ) -> Vouched:
+        """Write every file of a checkpoint, the manifest last, and return what this process can vouch for."""
+        files, stamps = {}, dict[Stamp, str]()
+        self._segments.begin()
+        for name, known in content.links.items():
+            files[name], stamp = self._segments.link(known, temporary / name)
+            stamps[stamp] = files[name].sha256
+        for name, chunks in content.files.items():
+            files[name], stamp = write_stamped(temporary / name, chunks, fs=self._fs)
+            stamps[stamp] = files[name].sha256
+            if name in content.segments:
+                self._segments.wrote(name, files[name], stamp)
         manifest = dump_manifest(
             number=number, session_id=self.session_id, meta=meta, files=files, components=content.components, logs=logs
         )
@@ -166,8 +206,9 @@ class CheckpointStore:
         parse_manifest(manifest, number=number, session_id=self.session_id)
         write_new(temporary / MANIFEST_NAME, [manifest], fs=self._fs)
         self._fs.fsync_directory(temporary)
+        return stamps
 
-    def _commit(self, number: int, temporary: Path, target: Path) -> None:
+    def _replace(self, number: int, temporary: Path, target: Path) -> None:
         damaged = None
         if self._exists(target):
             damaged = retention.move_aside(target, retention.TRASH, number=number, run_id=self.run_id, fs=self._fs)
@@ -195,53 +236,9 @@ class CheckpointStore:
         except OSError as error:
             logger.warning("%s: expected to remove it, found %s; it stays for now", one_line(path), error.strerror)
 
-    # Reading
-
-    def verify(self, number: int) -> list[str]:
-        """Return every reason why a checkpoint is damaged, none if it is whole. Reads only."""
-        return find_damage(self.path(number), number=number, session_id=self.session_id, fs=self._fs)
-
-    def load(self, number: int | None = None) -> Checkpoint:
-        """Return a checkpoint, all of whose bytes were verified.
-
-        Args:
-            number: exactly this one. None: the newest that is whole; each damaged one above it gives one warning.
-
-        Raises:
-            NoCheckpointError: none was ever committed (only without a number).
-            NewerFormatError: the newest was written by a later digideep; an older one would lose its work.
-            CheckpointError: the one asked for, or every one, is missing or damaged; with each reason.
-        """
-        numbers = self.numbers()
-        if number is not None:
-            if number not in numbers:
-                there = ", ".join(map(str, numbers)) or "none"
-                raise CheckpointError(one_line(f"{self.path(number)}: expected a checkpoint, found only: {there}"))
-            return self._read(number)
-        rejected: dict[int, str] = {}
-        while candidates := [candidate for candidate in numbers if candidate not in rejected]:
-            try:
-                return self._read(candidates[-1])
-            except NewerFormatError:
-                raise
-            except CheckpointError as error:
-                # Who plays holds no lock: training may have removed it meanwhile, and saved a later one.
-                numbers = self.numbers()
-                if candidates[-1] in numbers:
-                    rejected[candidates[-1]] = str(error).removeprefix(f"{self.directory}{os.sep}")
-                    logger.warning("damaged and passed over: %s", error)
-        if not rejected:
-            raise NoCheckpointError(one_line(f"{self.directory}: expected a checkpoint, found none was ever saved"))
-        found = f"all {len(rejected)} damaged: " + "; ".join(rejected.values())
-        raise CheckpointError(one_line(f"{self.directory}: expected a usable checkpoint, found {found}", limit=10_000))
-
-    def _read(self, number: int) -> Checkpoint:
-        """Read one checkpoint; errors begin with its path."""
-        path = self.path(number)
-        try:
-            return read_checkpoint(path, number=number, session_id=self.session_id, fs=self._fs)
-        except CheckpointError as error:
-            raise type(error)(one_line(f"{path}: {error}")) from error
+    def _is_whole(self, number: int) -> bool:
+        """Whether a checkpoint is whole; what this process has itself written or loaded is not read again."""
+        return not self.verify(number, vouched=self._vouched)
 
     # Leaving
 
@@ -285,7 +282,7 @@ class CheckpointStore:
             doomed = [number for number in numbers if number not in kept]
             stale = retention.passed_by(self._names(), newest=numbers[-1] if numbers else -1)
             if doomed or stale:
-                newest = next((number for number in sorted(kept, reverse=True) if not self.verify(number)), None)
+                newest = next((number for number in sorted(kept, reverse=True) if self._is_whole(number)), None)
             if newest is None:
                 if doomed:
                     logger.warning(
@@ -312,7 +309,7 @@ class CheckpointStore:
             numbers = self._scan()
             passed = retention.passed_by(names, newest=numbers[-1] if numbers else -1)
             if passed:  # only then is it worth the time to read a checkpoint
-                newest = next((number for number in reversed(numbers) if not self.verify(number)), -1)
+                newest = next((number for number in reversed(numbers) if self._is_whole(number)), -1)
                 self._remove(retention.passed_by(passed, newest=newest))
         except OSError as error:
             raise storage_error(error, self.directory, action="sweep", fs=self._fs) from error

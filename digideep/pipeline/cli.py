@@ -16,7 +16,8 @@ from digideep.errors import UsageError, one_line
 from digideep.pipeline import arguments as form
 from digideep.pipeline.modes import Verbs, check_combination, mode_of
 from digideep.pipeline.options import SessionOptions
-from digideep.utility.values import closest, nearest
+from digideep.utility.commandline import Parser, near_option
+from digideep.utility.values import unknown
 
 __all__ = ["Description", "Listing", "Notice", "Request", "build_parser", "from_keywords", "option_names", "parse"]
 
@@ -70,33 +71,6 @@ class _Answer(argparse.Action):
         raise _Answered(Notice(version if self.dest == "version" else parser.format_help()))
 
 
-class _Once(argparse.Action):
-    """An option that a second one of its name would silently replace as a whole: giving it twice is an error."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *rest: Any) -> None:
-        if getattr(namespace, self.dest) is not None:
-            raise UsageError(f"{self.option_strings[0]}: expected it once, found it twice; keep one of the two")
-        setattr(namespace, self.dest, rest[0])
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are exceptions of one line, and which never exits."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse found, in the form that all errors have."""
-        where, separator, problem = message.partition(": ")
-        where = where.removeprefix("argument ").split("/")[0]
-        if not separator or not where.startswith("-"):
-            raise UsageError(f"command line: {one_line(message, limit=200)}; --help shows all options")
-        if problem.startswith("expected ") and "argument" in problem and ";" not in problem:
-            raise UsageError(
-                f"{where}: expected a value, found none; one that begins with '-' is given as {where}=VALUE"
-            )
-        if problem.startswith("ignored explicit argument"):
-            raise UsageError(f"{where}: expected no value, found one; leave '=...' out")
-        raise UsageError(f"{where}: {problem}")
-
-
 def parse(argv: Sequence[str]) -> Request:
     """Return what the arguments (without the program's name) ask for.
 
@@ -135,7 +109,7 @@ def from_keywords(params: str | None = None, cpanel: Mapping[str, Any] | None = 
     known = [key for key in given if key not in ("list_params", "describe", "json")]
     for key, value in {"params": params, **options}.items():
         if key not in known:
-            raise UsageError(f"run: unknown keyword {one_line(key, limit=80)!r}{nearest(key, known)}")
+            raise UsageError(f"run: {unknown(key, known, what='keyword')}")
         if value is not None:
             given[key] = _from_python(key, value, parser)
     if not isinstance(cpanel or {}, Mapping):
@@ -218,12 +192,8 @@ def _unknown(word: str) -> UsageError:
     if not name.startswith("-"):
         found = one_line(word, limit=60)
         return UsageError(f"command line: expected options, found {found!r}; options begin with --")
-    return UsageError(f"{one_line(name, limit=60)}: unknown option{_near(name)}")
-
-
-def _near(name: str) -> str:
-    near = closest(name, option_names())
-    return f"; did you mean {near!r}?" if near else "; --help shows all options"
+    advice = near_option(name, option_names())
+    return UsageError(f"{one_line(name, limit=60)}: expected an option that exists, found an unknown option; {advice}")
 
 
 def option_names() -> tuple[str, ...]:
@@ -233,14 +203,13 @@ def option_names() -> tuple[str, ...]:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all options."""
-    parser = _Parser(
+    parser = Parser(
         prog="digideep",
         usage=_USAGE,
         description="Train, resume, play and look at reinforcement learning sessions.",
         epilog=_EPILOG,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32, width=110),
         add_help=False,
-        allow_abbrev=False,
     )
     _add_parameters(parser)
     _add_session(parser)
@@ -258,11 +227,11 @@ def _add_parameters(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parameters")
     add = group.add_argument
     params_help = "parameter module: dotted name, path of a .py or .yaml file"
-    add("--params", metavar="NAME", action=_Once, type=form.text, help=params_help)
+    add("--params", metavar="NAME", type=form.text, help=params_help)
     cpanel_help = "change knobs: '{\"seed\": 3}', or @file.json"
-    add("--cpanel", metavar="JSON", action=_Once, type=form.json_mapping, help=cpanel_help)
+    add("--cpanel", metavar="JSON", type=form.json_mapping, help=cpanel_help)
     repeal_help = "change parameters by path: '{\"/runner/n_epochs\": 9}'"
-    add("--repeal", metavar="JSON", action=_Once, type=form.json_mapping, help=repeal_help)
+    add("--repeal", metavar="JSON", type=form.json_mapping, help=repeal_help)
     set_help = "either, without quotes: seed=3, or /runner/seed=3"
     add("--set", metavar="KEY=VALUE", nargs="+", action="extend", type=form.assignment, help=set_help)
     _flag(group, "--list-params", "list the presets")
@@ -276,7 +245,7 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
     add(
         "--session-path",
         metavar="DIR",
-        type=form.text,
+        type=form.place,
         help="where sessions go (default: $DIGIDEEP_SESSIONS, else /tmp)",
     )
     name_help = "instead of session_<time>; may hold knobs: 'tug-lr{lr}-s{seed}'"
@@ -294,7 +263,7 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("modes", "without any of these a new session trains to its goal")
     add = group.add_argument
     load_help = "a session directory, or one of its checkpoints"
-    add("--load-checkpoint", metavar="PATH", action=_Once, type=form.text, help=load_help)
+    add("--load-checkpoint", metavar="PATH", type=form.path, help=load_help)
     which_help = "last (default), best or a number; of a session directory"
     add("--checkpoint", metavar="WHICH", type=form.checkpoint, help=which_help)
     _flag(group, "--resume", "go on training")
@@ -316,7 +285,7 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--stochastic", "sampled instead of most likely actions")
     _flag(group, "--render", "show a window")
     _flag(group, "--record", "record an mp4")
-    add("--output", metavar="DIR", type=form.text, help="where results go (default: evaluations/ of the session)")
+    add("--output", metavar="DIR", type=form.place, help="where results go (default: evaluations/ of the session)")
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:

@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from digideep.errors import UsageError, one_line
+from digideep.errors import CheckpointError, TrustError, UsageError, one_line
 from digideep.pipeline.layout import SessionPaths, new_directory, timestamp
 from digideep.pipeline.options import Mode, SessionOptions
+from digideep.pipeline.places import missing_directories, new_place
 
-__all__ = ["Destination", "find_destination"]
+__all__ = ["Destination", "Removal", "find_destination"]
 
 
 class Destination(NamedTuple):
-    """A directory, the line that tells the user about it, and whether this start has made it."""
+    """A directory, the line that tells the user about it, and what this start has made of it, the innermost first."""
 
     directory: Path
     line: str
-    is_made: bool
+    made: tuple[Path, ...] = ()
+
+
+class Removal:
+    """Removes what this start has made, where what the user named turns out to be wrong, damaged or not trusted.
+
+    Args:
+        directory: removed with all it holds, or a file; None: nothing is.
+        around: directories that are removed after it where they are empty, the innermost first.
+        unless: a path whose existence keeps everything.
+    """
+
+    def __init__(self, directory: Path | None, *, around: Sequence[Path] = (), unless: Path | None = None) -> None:
+        self._directory = directory
+        self._around = around
+        self._unless = unless
+
+    def __call__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Remove it, as the exit of a context that was left by `error`."""
+        is_users = isinstance(error, UsageError | CheckpointError | TrustError)
+        if not is_users or (self._unless is not None and self._unless.exists()):
+            return
+        if self._directory is not None and self._directory.is_file():
+            self._directory.unlink(missing_ok=True)
+        elif self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        for directory in self._around:
+            try:
+                directory.rmdir()
+            except OSError:
+                return  # another start uses it already, or it was never made
 
 
 def find_destination(paths: SessionPaths, options: SessionOptions, *, scratch: Path | None) -> Destination:
@@ -34,24 +68,26 @@ def find_destination(paths: SessionPaths, options: SessionOptions, *, scratch: P
     """
     if options.mode is not Mode.PLAY:
         if scratch is None:
-            return Destination(paths.root, f"session: {paths.root}", is_made=False)
+            return Destination(paths.root, f"session: {paths.root}")
         is_new = options.load_checkpoint is None
-        return Destination(paths.root if is_new else scratch, "session: none (dry run)", is_made=False)
+        return Destination(paths.root if is_new else scratch, "session: none (dry run)")
     if scratch is not None:
-        return Destination(scratch, "evaluation: none (dry run)", is_made=False)
-    directory, is_made = _make(paths, options)
-    return Destination(directory, f"evaluation: {directory}", is_made=is_made)
+        return Destination(scratch, "evaluation: none (dry run)")
+    directory, made = _make(paths, options)
+    return Destination(directory, f"evaluation: {directory}", made)
 
 
-def _make(paths: SessionPaths, options: SessionOptions) -> tuple[Path, bool]:
-    place = paths.evaluations if options.output is None else Path(options.output).expanduser().absolute()
+def _make(paths: SessionPaths, options: SessionOptions) -> tuple[Path, tuple[Path, ...]]:
+    place = paths.evaluations if options.output is None else new_place(options.output, option="--output")
     try:
-        if options.output is None:
-            paths.evaluations.mkdir(exist_ok=True)
-            return new_directory(paths.evaluations, f"evaluation_{timestamp(datetime.now(UTC))}"), True
-        is_made = not place.exists()
+        made = missing_directories(place)
         place.mkdir(parents=True, exist_ok=True)
-        return place, is_made
+        if options.output is not None:
+            # In a directory of the user's only the log is this start's own; what is there already is not.
+            report = place / SessionPaths.report_log.name
+            return place, made or (() if os.path.lexists(report) else (report,))
+        directory = new_directory(place, f"evaluation_{timestamp(datetime.now(UTC))}")
+        return directory, (directory, *made)
     except OSError as error:
         raise UsageError(
             f"--output: expected a directory that can be made, found {error.strerror} at {one_line(place)}; "

@@ -8,16 +8,18 @@ merged afterwards, and the next chunk sees the new version.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from digideep.environment.config import EnvConfig
-from digideep.environment.make import describe_env
+from digideep.environment.trial import trial_spec
 from digideep.environment.wrappers.action import spec_for_agent
 from digideep.errors import ConfigError
 from digideep.pipeline.config import SerialEngineConfig
 from digideep.pipeline.options import Mode
+from digideep.pipeline.state import numbers_of
 from digideep.types import Actor, Counters, EngineEvents, Episode, Node, Progress, StateDict
 from digideep.utility.device import DeviceChoice, choose_device, choose_threads, require_device, unusable_gpu
 from digideep.utility.node import Config, build, configure
@@ -62,9 +64,9 @@ class SerialEngine:
             self.close()  # worker processes that stand already
             raise
         self._counters = Counters()
-        self._normalizer: Normalizer = self._statistics.snapshot()
         self._episodes: list[Episode] = []
         self._reported = (0, 0)
+        self._is_sampling = False
         self._explore_block, self._update_block = timer_block("explore"), timer_block("update")
         self._store_block = timer_block("store")
 
@@ -84,11 +86,12 @@ class SerialEngine:
         # A play needs the spaces only: no training environment is made.
         if session.options.mode is not Mode.PLAY:
             self._explorer = self._build_explorer(explorer)
-        spec = describe_env(env, allowed=session.allowed) if self._explorer is None else self._explorer.spec
+        spec = _spec_alone(env, explorer, allowed=session.allowed) if self._explorer is None else self._explorer.spec
         self.spec: EnvSpec = spec._replace(actions=spec_for_agent(spec.actions, env.action_transform))
         self._statistics = build(
             explorer["statistics"], where="/explorer/train/statistics", spec=self.spec, num_envs=explorer["num_envs"]
         )
+        self._normalizer: Normalizer = self._statistics.snapshot()
         self._memories = {
             name: build(node, where=f"/memory/{name}", allowed=session.allowed, name=name)
             for name, node in memories.items()
@@ -96,6 +99,7 @@ class SerialEngine:
         self._agents = {name: self._build_agent(name, node, device=device) for name, node in agents.items()}
         for name, agent in self._agents.items():
             logger.info("agent %s learns by %s", name, agent.path)
+        self._reserve()
         self.chosen["learner_path"] = {name: agent.path.partition(":")[0] for name, agent in self._agents.items()}
 
     @property
@@ -117,6 +121,7 @@ class SerialEngine:
     def cycle(self) -> None:
         """Sample one chunk, learn from it, and merge its statistics."""
         self._sampler.set_actors(self._make_actors())
+        self._is_sampling = True
         with self._explore_block:
             chunk = self._sampler.update()
         with self._store_block:
@@ -130,6 +135,7 @@ class SerialEngine:
             episodes=self._counters.episodes + len(finished),
             updates=self._counters.updates + 1,
         )
+        self._is_sampling = False
         with self._update_block:
             for agent in self._agents.values():
                 agent.update(self._normalizer, self._counters)
@@ -142,6 +148,10 @@ class SerialEngine:
     def counters(self) -> Counters:
         """Return the totals since frame 0."""
         return self._counters
+
+    def frames_underway(self) -> int:
+        """Return the real transitions of this cycle that `counters` lacks; for a thread that looks on."""
+        return int(self._sampler.frames_underway) if self._is_sampling else 0
 
     def timings(self) -> Mapping[str, TimerNode]:
         """Return the timers of the workers since the last call, by the path they belong to."""
@@ -168,6 +178,14 @@ class SerialEngine:
         """Write out what the monitor files hold back."""
         self._sampler.sync()
 
+    @contextlib.contextmanager
+    def lending(self) -> Iterator[None]:
+        """Let `components` return memory of the agents' own, for a save that copies it at once."""
+        with contextlib.ExitStack() as stack:
+            for agent in self._agents.values():
+                stack.enter_context(agent.lending())
+            yield
+
     def components(self) -> dict[str, StateDict]:
         """Return the state by component."""
         return {
@@ -180,25 +198,28 @@ class SerialEngine:
 
     def component_names(self) -> set[str]:
         """Return the names of what `load_components` needs."""
-        names = {f"agents.{name}" for name in self._agents} | {f"memory.{name}" for name in self._memories}
-        return names | {"statistics", "counters"} | (set() if self._explorer is None else {"explorer.train"})
+        names = {f"agents.{name}" for name in self._agents} | {"statistics", "counters"}
+        if self._explorer is None:
+            return names
+        return names | {f"memory.{name}" for name in self._memories} | {"explorer.train"}
 
     def load_components(self, components: Mapping[str, StateDict]) -> None:
         """Take over what `components` returned."""
         for name, agent in self._agents.items():
             agent.load_state_dict(components[f"agents.{name}"])
-        self.load_memories(components)
         self._statistics.load_state_dict(components["statistics"])
         self._normalizer = self._statistics.snapshot()
-        self._counters = Counters(**components["counters"])
-        if self._explorer is not None:
+        self._counters = numbers_of(Counters, components["counters"], where="counters")
+        if self._explorer is not None:  # a play learns nothing: its memories stay empty
+            self.load_memories(components)
             self._explorer.load_state_dict(components["explorer.train"])
             self._reported = (self._explorer.restarts, self._explorer.env_errors)
 
     def load_memories(self, components: Mapping[str, StateDict]) -> None:
         """Take over the memories' part of `components`."""
         for name, memory in self._memories.items():
-            memory.load_state_dict(components[f"memory.{name}"])
+            if f"memory.{name}" in components:  # else it was damaged, and the session goes on without what it held
+                memory.load_state_dict(components[f"memory.{name}"])
 
     def load_policies(self, components: Mapping[str, StateDict]) -> None:
         """Take over policies and normalisers only: a new run that starts from what an old one has learnt."""
@@ -231,6 +252,7 @@ class SerialEngine:
             mode="train",
             seed=session.seed,
             monitor_dir=session.paths.monitor,
+            supervision=session.supervision,
         )
         self.chosen["num_workers"] = explorer.num_workers
         return explorer
@@ -252,6 +274,14 @@ class SerialEngine:
             seed=self._session.seed,
             monitor=self._session.monitor.monitor,
         )
+
+    def _reserve(self) -> None:
+        """Make room for what memories will hold now: a disk that is too small is no news for the end of a chunk."""
+        if self._explorer is None:
+            return
+        self._explorer.set_actors(self._make_actors())
+        for memory in self._memories.values():
+            memory.reserve(self._explorer.arrays, directory=self._session.paths.root)
 
     def _choose_device(self, agents: Mapping[str, Node]) -> str:
         asked, chosen = self._session.options.device, self.chosen.get("device")
@@ -291,6 +321,12 @@ class SerialEngine:
                 classes.append(getattr(config, "network_class", "custom"))
                 widths.append(max(getattr(config, "hidden_sizes", ()) or (0,)))
         return max(classes, key=order.index), max(widths)
+
+
+def _spec_alone(env: EnvConfig, explorer: Node, *, allowed: Sequence[str]) -> EnvSpec:
+    """Return the spaces of an environment that is made for nothing else."""
+    in_worker, limit_s = explorer["num_workers"] not in (0, "auto"), float(explorer["step_timeout_s"])
+    return trial_spec(env, in_worker=in_worker, step_timeout_s=limit_s, allowed=allowed)
 
 
 def _is_there(device: str) -> bool:

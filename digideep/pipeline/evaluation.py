@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from digideep.pipeline.failure import play_env
 from digideep.pipeline.fsio import publish_json
 from digideep.pipeline.state import mean_and_deviation
 from digideep.pipeline.video import VideoRecorder
-from digideep.types import Actor, Episode, Node
+from digideep.types import Actor, EngineEvents, Episode, Node
 from digideep.utility.node import build
 from digideep.utility.seeding import rng_state, set_rng_state
 
@@ -41,14 +42,6 @@ class Evaluation(NamedTuple):
         return cls(episodes=episodes, mean_return=mean, std_return=deviation, success_rate=rate)
 
 
-def play_env(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment's node as tests and plays see it: `play_env_kwargs` in place of `env_kwargs`."""
-    env = dict(params["env"])
-    if env.get("play_env_kwargs") is not None:
-        env["env_kwargs"] = env["play_env_kwargs"]
-    return env
-
-
 class Evaluator:
     """Runs tests and plays of one session.
 
@@ -63,6 +56,7 @@ class Evaluator:
         self._session = session
         self._seed = seed
         self._test_explorer: Any = None
+        self._reported = (0, 0)  # restarts and errors that the summary counts already
 
     def test(self, actors: Mapping[str, Actor]) -> list[Episode] | None:
         """Return the episodes of one test, or None where it was given up, since a signal leaves no time for it."""
@@ -71,9 +65,18 @@ class Evaluator:
             if self._test_explorer is None:
                 self._test_explorer = self._build("test", seed=self._seed, monitor_dir=self._session.paths.monitor)
             self._test_explorer.set_actors(actors)
-            episodes: list[Episode] = self._test_explorer.evaluate(should_stop=requests.is_urgent)
+            try:
+                episodes: list[Episode] = self._test_explorer.evaluate(should_stop=requests.is_urgent)
+            finally:
+                self._session.count_faults(self._faults())
         complete = len(episodes) == self._params["explorer"]["test"]["n_episodes"]
         return episodes if complete else None
+
+    def _faults(self) -> EngineEvents:
+        """Return what went wrong in tests since the last call."""
+        restarts, errors = self._test_explorer.restarts, self._test_explorer.env_errors
+        before, self._reported = self._reported, (restarts, errors)
+        return EngineEvents(restarts=restarts - before[0], env_errors=errors - before[1])
 
     def flush(self) -> None:
         """Write out what the monitor files of the tests hold back."""
@@ -130,6 +133,7 @@ class Evaluator:
             seed_label=_SEEDS,
             monitor_dir=monitor_dir,
             render_mode=render_mode,
+            supervision=self._session.supervision,
         )
 
     def _publish(self, result: Evaluation, directory: Path, *, seed: int) -> None:

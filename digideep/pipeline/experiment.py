@@ -25,6 +25,7 @@ class Experiment(NamedTuple):
     modules: tuple[str, ...] = ()  # importable packages to copy, beyond digideep
     files: tuple[Path, ...] = ()  # single files to copy
     lineage: Mapping[str, Any] | None = None  # the checkpoint that `init_from` named
+    trusted: bool = True  # whether code that the session carries may run; what it says about files is believed then
     exactness: str = "exact"  # or why this start cannot continue to the same bits
     replaces_code: bool = False  # whether today's code goes into a session that was made with another one
     notice: str = ""  # what the user is told about the code that runs

@@ -46,6 +46,10 @@ class FileSystem(Protocol):
         """Give a file or directory another name; an existing file of that name is replaced."""
         ...
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, which must not exist yet; a link at `source` is not followed."""
+        ...
+
     def unlink(self, path: Path) -> None:
         """Remove one name of a file."""
         ...
@@ -120,6 +124,10 @@ class RealFileSystem:
     def rename(self, source: Path, target: Path) -> None:
         """Give a file or directory another name; an existing file of that name is replaced."""
         os.rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, which must not exist yet; a link at `source` is not followed."""
+        os.link(source, target, follow_symlinks=False)
 
     def unlink(self, path: Path) -> None:
         """Remove one name of a file."""

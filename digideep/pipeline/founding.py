@@ -49,7 +49,8 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
     provenance = collect_provenance(sources)
     if provenance.patch:
         publish(paths.provenance, provenance.patch.encode())
-    _sign(paths, experiment)
+    if not options.dry_run:  # which leaves nothing behind, no key either
+        _sign(paths, experiment)
     state = "stopped" if options.mode is Mode.CREATE else "running"
     Summary(state=state).write(paths)  # type: ignore[arg-type]
     return provenance.commits
@@ -57,7 +58,7 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
 
 def replace_code(paths: SessionPaths, experiment: Experiment) -> str:
     """Put today's code into a session, sign it again, and return the new name of the former code."""
-    sources = sources_today(paths.modules)
+    sources = sources_today(paths.modules, trusted=experiment.trusted)
     former, _ = take_installed_code(paths, sources, options=option_names())
     _sign(paths, experiment)
     return former
@@ -76,6 +77,7 @@ def begin_run(
     *,
     commits: Mapping[str, Any] | None = None,
     superseded_modules: str | None = None,
+    trusted: bool = False,
 ) -> int:
     """Append the entry of this process to meta.json and return its index.
 
@@ -84,10 +86,11 @@ def begin_run(
         options: of this start.
         commits: of the code, by module; None: asked for here.
         superseded_modules: where the code is that this start has replaced.
+        trusted: whether code that the session carries may run; then git is asked about it where it was copied from.
     """
     contents = read_contents(paths.modules)
     if commits is None:
-        commits = collect_provenance(sources_today(paths.modules)).commits
+        commits = collect_provenance(sources_today(paths.modules, trusted=trusted)).commits
     return meta.begin_run(
         paths,
         command_line=options.command_line,

@@ -30,7 +30,9 @@ __all__ = [
     "FileSystem",
     "HashingReader",
     "RealFileSystem",
+    "Stamp",
     "Written",
+    "kind_of",
     "loads_json",
     "open_regular",
     "publish",
@@ -41,6 +43,7 @@ __all__ = [
     "storage_error",
     "sweep_temporaries",
     "write_new",
+    "write_stamped",
 ]
 
 logger = logging.getLogger(__name__)
@@ -55,8 +58,29 @@ class Written(NamedTuple):
     sha256: str
 
 
+class Stamp(NamedTuple):
+    """Which file it is, and when its content changed last: as long as this is the same, so is what was read."""
+
+    device: int
+    inode: int
+    bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Stamp:
+        """Return the stamp of a file with this status."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
 def write_new(path: Path, chunks: Iterable[bytes | memoryview], *, mode: int = 0o600, fs: FileSystem = REAL) -> Written:
-    """Write a file that must not exist yet, make its content durable, and return its size and hash.
+    """Write a file as `write_stamped` does, and return its size and hash."""
+    return write_stamped(path, chunks, mode=mode, fs=fs)[0]
+
+
+def write_stamped(
+    path: Path, chunks: Iterable[bytes | memoryview], *, mode: int = 0o600, fs: FileSystem = REAL
+) -> tuple[Written, Stamp]:
+    """Write a file that must not exist yet, make its content durable, and return what it holds and its stamp.
 
     The directory is not synchronised: that is for the caller, once for all its files.
 
@@ -77,12 +101,12 @@ def write_new(path: Path, chunks: Iterable[bytes | memoryview], *, mode: int = 0
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
                 content = content[taken:]
         fs.fsync(descriptor)
-        found = fs.open_status(descriptor).st_size
-        if found != count:
-            raise OSError(errno.EIO, f"the file has {found} bytes after {count} were written", str(path))
+        stamp = Stamp.of(fs.open_status(descriptor))
+        if stamp.bytes != count:
+            raise OSError(errno.EIO, f"the file has {stamp.bytes} bytes after {count} were written", str(path))
     finally:
         fs.close(descriptor)
-    return Written(bytes=count, sha256=digest.hexdigest())
+    return Written(bytes=count, sha256=digest.hexdigest()), stamp
 
 
 def publish(path: Path | str, content: bytes, *, mode: int = 0o600, fs: FileSystem = REAL) -> None:
@@ -171,12 +195,12 @@ def open_regular(path: Path, *, fs: FileSystem = REAL) -> tuple[int, int]:
     Raises:
         OSError: there is none, or it is a link, a directory, a FIFO, a socket or a device (EINVAL, told in words).
     """
-    if (kind := _kind(fs.status(path).st_mode)) != "a regular file":  # before the open: that alone can move a device
+    if (kind := kind_of(fs.status(path).st_mode)) != "a regular file":  # before the open: that alone can move a device
         raise OSError(errno.EINVAL, f"{kind} instead of a regular file", str(path))
     descriptor = fs.open_for_reading(path)
     try:
         status = fs.open_status(descriptor)
-        if (kind := _kind(status.st_mode)) != "a regular file":
+        if (kind := kind_of(status.st_mode)) != "a regular file":
             raise OSError(errno.EINVAL, f"{kind} instead of a regular file", str(path))
     except BaseException:
         fs.close(descriptor)
@@ -195,7 +219,8 @@ _KINDS = {
 }
 
 
-def _kind(mode: int) -> str:
+def kind_of(mode: int) -> str:
+    """Return what the mode of a status says that something is, in words."""
     return _KINDS.get(stat.S_IFMT(mode), "something unknown")
 
 

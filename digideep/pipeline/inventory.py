@@ -17,7 +17,17 @@ from digideep.pipeline.summary import KILLED, Summary
 from digideep.utility.tree import replace
 from digideep.utility.yaml12 import loads_yaml
 
-__all__ = ["SessionRow", "clean", "effective_params", "find_sessions", "newest", "row_of", "state_of", "tree_bytes"]
+__all__ = [
+    "SessionRow",
+    "clean",
+    "effective_params",
+    "find_sessions",
+    "newest",
+    "row_of",
+    "state_of",
+    "summary_of",
+    "tree_bytes",
+]
 
 _ENTRIES_LIMIT = 200_000
 _PARAMS_LIMIT_BYTES = 4 << 20
@@ -64,13 +74,32 @@ def find_sessions(root: Path) -> list[Path]:
     return sorted(path for path in entries if is_session(path))
 
 
-def state_of(paths: SessionPaths, summary: Summary) -> tuple[str, str]:
+def summary_of(paths: SessionPaths) -> tuple[Summary, str]:
+    """Return (how a session stands, what is wrong with its summary.json; an empty string where nothing is).
+
+    Where that file is damaged the checkpoints on disk and the metrics say what they can.
+    """
+    try:
+        return Summary.read(paths), ""
+    except UsageError as error:
+        damage = str(error)
+    # Imported late: a list of whole sessions needs neither numpy nor the store.
+    from digideep.pipeline.resuming import rebuild_summary
+
+    return rebuild_summary(paths), damage
+
+
+def state_of(paths: SessionPaths, summary: Summary, *, damage: str = "") -> tuple[str, str]:
     """Return (state, reason) of a session now: `running` only while a process really holds it."""
     owner = holder(paths.root)
     if owner is not None:
         return "running", f"in process {owner.get('pid', 'unknown')} on {owner.get('host', 'unknown')}"
-    if summary.state == "done" or is_done(paths.root):
+    if damage:
+        return "damaged", damage
+    if is_done(paths.root):
         return "done", summary.reason
+    if summary.state == "done":  # only the lock says so to a resume
+        return "stopped", "done.lock was removed: a resume goes on"
     if summary.state == "running":
         # Nobody holds it: its process ended without writing anything. A session that never ran has no run either.
         return "stopped", KILLED if read_meta(paths).get("runs") else "never started"
@@ -78,7 +107,7 @@ def state_of(paths: SessionPaths, summary: Summary) -> tuple[str, str]:
 
 
 def row_of(path: Path, *, now: float | None = None) -> SessionRow:
-    """Return the line of one session; one that cannot be read has the state `damaged` and says why.
+    """Return the line of one session; what cannot be read makes its state `damaged`, with the reason.
 
     Args:
         path: of a session.
@@ -87,10 +116,11 @@ def row_of(path: Path, *, now: float | None = None) -> SessionRow:
     paths = SessionPaths(path)
     size, age = tree_bytes(path), max(0.0, (time.time() if now is None else now) - last_sign_of_life(paths))
     try:
-        meta, summary = read_meta(paths), Summary.read(paths)
-        state, reason = state_of(paths, summary)
-    except DigideepError as error:
-        row = SessionRow(path.name, "damaged", str(error), "", 0, None, None, size, age, str(path))
+        meta, (summary, damage) = read_meta(paths), summary_of(paths)
+        state, reason = state_of(paths, summary, damage=damage)
+    except Exception as error:  # whatever is wrong with one session, the others are shown
+        reason = str(error) if isinstance(error, DigideepError) else f"{type(error).__name__}: {one_line(error)}"
+        row = SessionRow(path.name, "damaged", reason, "", 0, None, None, size, age, str(path))
     else:
         row = SessionRow(
             name=path.name,

@@ -26,6 +26,7 @@ from digideep.pipeline.places import (
     session_root,
     template_directory,
     timestamp,
+    typed_path,
 )
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "new_session_directory",
     "read_cpanel",
     "read_meta",
+    "require_one_name",
     "resolve_checkpoint",
     "session_root",
     "template_directory",
@@ -57,6 +59,7 @@ FORMAT = "digideep-session"
 FORMAT_VERSION = 1
 MANIFEST_NAME = "MANIFEST.json"
 
+_LISTED_LIMIT = 1000  # digideep makes at most 8 files in each of these directories
 _CHECKPOINT_NAME = re.compile(r"checkpoint-(0|[1-9][0-9]{0,17})")
 
 
@@ -155,7 +158,7 @@ def is_session(path: Path) -> bool:
 
 
 def check_session(path: str | os.PathLike[str]) -> SessionPaths:
-    """Return the paths of the session at `path`, every file of it that a start reads looked at.
+    """Return the paths of the session at `path`, every file of it that a start reads or writes looked at.
 
     Raises:
         UsageError: there is none, or one of its files is missing, malformed, or no regular file.
@@ -177,12 +180,46 @@ def check_session(path: str | os.PathLike[str]) -> SessionPaths:
     read_meta(paths)
     for file in (paths.cpanel, paths.params, paths.repeal):
         _require(file, "a regular file")
-    for directory in (paths.checkpoints, paths.modules, paths.monitor, paths.tensorboard):
-        if os.path.lexists(directory):
-            _require(directory, "a directory")
+    _check_kinds(paths)
     read_cpanel(paths)
     _require_type(paths.repeal, list)
     return paths
+
+
+def _check_kinds(paths: SessionPaths) -> None:
+    """Check that what is written later lies in the session: nothing there leads elsewhere, or would be waited for."""
+    logs = (paths.report_log, paths.varlog, paths.prolog, paths.monlog, paths.timers)
+    for file in (*logs, paths.summary, paths.signature, paths.running_lock, paths.done_lock):
+        if os.path.lexists(file):
+            _require(file, "a regular file")
+    code = (paths.checkpoints, paths.modules)
+    results = (paths.crash, paths.videos, paths.evaluations, paths.customs)
+    for directory in (*code, *results, paths.monitor, paths.tensorboard):
+        if os.path.lexists(directory):
+            _require(directory, "a directory")
+    for mode in _listed(paths.monitor):
+        _require(mode, "a directory")
+        for file in _listed(mode):
+            _require(file, "a regular file")
+    for file in _listed(paths.tensorboard):
+        _require(file, "a regular file")
+
+
+def _listed(directory: Path) -> list[Path]:
+    """Return what a directory of the session holds; nothing where it is missing."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(
+            f"{one_line(directory)}: expected to read this directory, found {error.strerror}; check its permissions"
+        ) from error
+    if len(names) > _LISTED_LIMIT:
+        raise UsageError(
+            f"{one_line(directory)}: expected at most {_LISTED_LIMIT} files, found {len(names)}; remove what is not its"
+        )
+    return [directory / name for name in sorted(names)]
 
 
 def read_meta(paths: SessionPaths) -> dict[str, Any]:
@@ -239,6 +276,19 @@ def _require(path: Path, expected: str) -> None:
         raise UsageError(f"{one_line(path)}: expected {expected}, found {found}; restore it from a copy")
 
 
+def require_one_name(path: Path, status: os.stat_result) -> None:
+    """Check that a file that is going to be written in place has no second name, which may lie anywhere.
+
+    Raises:
+        UsageError: it has.
+    """
+    if status.st_nlink > 1:
+        raise UsageError(
+            f"{one_line(path)}: expected a file of its own, found one with {status.st_nlink} names; "
+            f"copy the session without hard links"
+        )
+
+
 def checkpoint_number(name: str) -> int | None:
     """Return n for a directory called `checkpoint-<n>`, None for every other name."""
     match = _CHECKPOINT_NAME.fullmatch(name)
@@ -288,9 +338,7 @@ def resolve_checkpoint(path: str | os.PathLike[str], *, option: str = "--load-ch
         CheckpointError: it is a checkpoint's name in a session that has no such checkpoint.
     """
     where = one_line(os.fspath(path), limit=400)
-    if not os.fspath(path) or "\0" in os.fspath(path):
-        raise UsageError(f"{option}: expected a session or a checkpoint directory, found no path; name one")
-    literal = Path(os.path.abspath(os.path.expanduser(path)))
+    literal = typed_path(path, option=option)
     if checkpoint_number(literal.name) is not None and literal.parent.name == "checkpoints":
         session = check_session(literal.parent.parent)
         return CheckpointPath(session, check_checkpoint(session.checkpoints / literal.name))

@@ -14,15 +14,17 @@ import fcntl
 import json
 import logging
 import os
+import signal
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from digideep.errors import SessionLockedError, StorageError, UsageError, one_line
+from digideep.errors import SessionLockedError, StoppedError, StorageError, UsageError, one_line
 from digideep.pipeline.fsio import REAL, FileSystem, publish_json, read_regular, storage_error
-from digideep.pipeline.layout import SessionPaths
+from digideep.pipeline.layout import SessionPaths, require_one_name
 from digideep.utility.strictjson import loads_json
 
 __all__ = ["SessionLock", "clear_done", "holder", "is_done", "mark_done"]
@@ -46,28 +48,59 @@ class SessionLock:
     Args:
         session: directory of the session.
         wait_s: how long to wait for another process to let go.
+        stop_signal: asked while waiting: the number of a signal that has asked for an end, or None.
 
     Raises (on entering):
         SessionLockedError: another process has it; names the process and its host.
+        StoppedError: a signal asked for an end while this waited.
         UsageError: the directory, or its lock file, is none.
         StorageError: the lock file cannot be written.
     """
 
-    def __init__(self, session: Path | str, *, wait_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        session: Path | str,
+        *,
+        wait_s: float = 0.0,
+        stop_signal: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self.session = Path(session)
         self.wait_s = wait_s
+        self._stop_signal = stop_signal
         self.generation = 0
         self._descriptors: tuple[int, ...] = ()
         self._owner = 0
 
     def __enter__(self) -> Self:
         began = time.monotonic()
+        is_told = False
         while not self._try():
             waited = time.monotonic() - began
+            number = self._stop_signal()
+            if number is not None:
+                raise StoppedError(f"{self._refusal()} ({signal.Signals(number).name} ended the wait)", number)
             if waited >= max(self.wait_s, _PATIENCE_S):
                 raise SessionLockedError(self._refusal())
+            if waited >= _PATIENCE_S and not is_told:
+                is_told = True
+                logger.warning("waits for %s, at most %.3g s", self._who(), self.wait_s)
             time.sleep(_SHORT_POLL_S if waited < _PATIENCE_S else _POLL_S)
         return self
+
+    def check(self) -> None:
+        """Check that nobody has taken the session over, as may happen to a host that a network file system lost.
+
+        Raises:
+            SessionLockedError: a later generation stands in the lock file.
+        """
+        generation = _read_content(self.session).get("generation")
+        if self.held and type(generation) is int and generation > self.generation:
+            raise SessionLockedError(
+                one_line(
+                    f"{self.session}: expected the lock of generation {self.generation}, found it taken over by "
+                    f"{self._who()}; this run saves nothing any more"
+                )
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -101,6 +134,7 @@ class SessionLock:
             directory, file = opened
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise UsageError(one_line(f"{path}: expected a regular file, found something else; remove it"))
+            require_one_name(path, os.fstat(file))
             if _flock(file) and _flock_directory(directory) and self._still_named(directory, file):
                 self.generation = _write_content(file)
                 self._descriptors, opened = (directory, file), []
@@ -121,10 +155,13 @@ class SessionLock:
             return False
         return os.path.samestat(named_directory, os.fstat(directory)) and os.path.samestat(named_file, os.fstat(file))
 
-    def _refusal(self) -> str:
+    def _who(self) -> str:
         content = _read_content(self.session)
-        who = f"process {content.get('pid', 'unknown')} on host {content.get('host', 'unknown')}"
-        return one_line(f"{self.session}: expected a session that nobody uses, found it open in {who}; stop it first")
+        return one_line(f"process {content.get('pid', 'unknown')} on host {content.get('host', 'unknown')}", limit=300)
+
+    def _refusal(self) -> str:
+        found = f"found it open in {self._who()}"
+        return one_line(f"{self.session}: expected a session that nobody uses, {found}; stop it first")
 
 
 def _flock(descriptor: int) -> bool:

@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from digideep.errors import StorageError, one_line
 from digideep.pipeline.fsio import publish_json
 from digideep.pipeline.layout import SessionPaths
 from digideep.types import StateDict
-from digideep.utility.appendfile import open_plain
+from digideep.utility.appendfile import open_plain, rewrite
 from digideep.utility.jsonl import JsonlWriter
 from digideep.utility.monitoring import Monitor
 from digideep.utility.profiling import get_timer_root, get_timer_tree, load_timer_state, reset_timers, timer_state
@@ -35,9 +36,13 @@ class SessionLogs:
         paths: where they lie.
         cpu: whether load and memory of the machine are sampled.
         gpu: whether GPUs are.
+        facts: stand in timers.json beside the times.
     """
 
-    def __init__(self, paths: SessionPaths, *, cpu: bool, gpu: bool) -> None:
+    def __init__(
+        self, paths: SessionPaths, *, cpu: bool, gpu: bool, facts: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        self._facts = facts
         self.monitor = Monitor()
         self._paths = paths
         self._varlog = JsonlWriter(paths.varlog)
@@ -46,6 +51,8 @@ class SessionLogs:
         self._events = EventLog(paths.tensorboard)
         self._profile = ProfileLog()
         self._usage = UsageThread(_USAGE_INTERVAL_S, self._write_usage, cpu=cpu, gpu=gpu) if cpu or gpu else None
+        self._timers_refused = False
+        self._doubtful: set[Path] = set()  # monitor files of which an fsync has failed
         reset_timers()
         self._clock_offset_s = 0.0
         self._started = time.monotonic()
@@ -80,22 +87,57 @@ class SessionLogs:
         self._events.flush()
         return row
 
-    def write_timers(self, metadata: Mapping[str, Any]) -> None:
-        """Write the whole timer tree to timers.json."""
-        publish_json(self._paths.timers, get_timer_tree(metadata=metadata))
+    def timers(self) -> dict[str, Any]:
+        """Return the whole timer tree as timers.json has it; for the thread that trains."""
+        return get_timer_tree(metadata=self._facts)
+
+    def write_timers(self, tree: Mapping[str, Any]) -> None:
+        """Write what `timers` returned to timers.json; a disk that refuses it stops nothing, and is told once."""
+        try:
+            publish_json(self._paths.timers, tree)
+        except StorageError as error:
+            if not self._timers_refused:
+                logger.warning("the timers could not be written, and are tried again at each save: %s", error)
+            self._timers_refused = True
 
     def lengths(self) -> dict[str, int]:
-        """Make every log durable and return its length in bytes by path relative to the session."""
-        event_file = self._events.sync()
-        lengths = {
-            self._paths.varlog.name: self._varlog.sync(),
-            self._paths.prolog.name: self._prolog.sync(),
-            self._paths.monlog.name: self._monlog.sync(),
-            f"{self._paths.tensorboard.name}/{event_file.name}": event_file.length,
-        }
+        """Write out every log and return its length in bytes by path relative to the session; nothing waits for a disk.
+
+        A checkpoint that holds them is to be committed after `sync`.
+        """
+        event_file = self._events.length()
+        lengths = {log.path.name: log.length() for log in (self._varlog, self._prolog, self._monlog)}
+        lengths[f"{self._paths.tensorboard.name}/{event_file.name}"] = event_file.length
         for path in self._monitor_files():
-            lengths[str(path.relative_to(self._paths.root))] = _sync_file(path)
+            lengths[str(path.relative_to(self._paths.root))] = path.lstat().st_size
         return lengths
+
+    def sync(self) -> None:
+        """Make every log durable; may run in another thread while rows are written.
+
+        A log that the disk refuses is a warning: training does not stop for it.
+        """
+        self._events.sync()
+        for log in (self._varlog, self._prolog, self._monlog):
+            log.sync()
+        for path in self._monitor_files():
+            self._sync_file(path)
+
+    def _sync_file(self, path: Path) -> None:
+        try:
+            if path in self._doubtful:
+                rewrite(path)
+            descriptor = open_plain(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if path not in self._doubtful:
+                logger.warning("%s: cannot be made durable (%s); tried again at the next save", one_line(path), error)
+            self._doubtful.add(path)
+        else:
+            self._doubtful.discard(path)
 
     def cut(self, lengths: Mapping[str, int]) -> None:
         """Cut every log to the length that a checkpoint knew it to have, 0 for one that it did not know.
@@ -136,18 +178,6 @@ class SessionLogs:
 
     def _monitor_files(self) -> list[Path]:
         return sorted(path for path in self._paths.monitor.glob("*/*.monitor.csv") if not path.is_symlink())
-
-
-def _sync_file(path: Path) -> int:
-    try:
-        descriptor = open_plain(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            return os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise StorageError(f"{one_line(path)}: expected a file that can be made durable, found {error}") from error
 
 
 def _cut_file(path: Path, length: int) -> None:

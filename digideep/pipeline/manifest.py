@@ -21,6 +21,7 @@ from digideep.utility.strictjson import loads_json
 
 __all__ = [
     "CLOCKS",
+    "COMPONENT_VERSION",
     "FORMAT_VERSION",
     "MANIFEST_NAME",
     "STATE_NAME",
@@ -36,10 +37,16 @@ __all__ = [
 
 FORMAT = "digideep-checkpoint"
 FORMAT_VERSION = 1
+COMPONENT_VERSION = 1  # of the state of every component: raised with the first one whose state gets another form
 STATE_NAME = "state.json"
 CLOCKS = "clocks"
-MANIFEST_LIMIT_BYTES = 16 << 20
+MANIFEST_LIMIT_BYTES = 4 << 20
 
+# Far more than any run has; reading takes time for each.
+_MAX_COMPONENTS = 1_000
+_MAX_FILES = 30_000
+_LOG = re.compile(r"(varlog|prolog|monlog)\.jsonl|tensorboard/[^/]+|monitor/[^/]+/[^/]+")
+_LONGEST = 2**62  # bytes; no file is longer
 _SEAL = re.compile(rb',\n  "manifest_sha256": "([0-9a-f]{64})"\n}\n\Z')
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _COMPONENT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -106,8 +113,9 @@ def check_logs(logs: Any) -> None:
     for name, length in logs.items():
         path = PurePosixPath(name)
         inside = name and "\\" not in name and "\0" not in name and not path.is_absolute() and ".." not in path.parts
-        if not inside or str(path) != name or not _is_count(length):
-            raise CheckpointError(one_line(f"logs: expected a relative file and a length, found {name!r}: {length!r}"))
+        if not inside or str(path) != name or not _LOG.fullmatch(name) or not _is_count(length) or length > _LONGEST:
+            found = one_line(f"{name!r}: {length!r}", limit=200)
+            raise CheckpointError(f"logs: expected a relative file that is a log, and its length, found {found}")
 
 
 def dump_manifest(
@@ -148,6 +156,10 @@ def parse_manifest(content: bytes, *, number: int, session_id: str) -> dict[str,
         NewerFormatError: intact, but of a later format.
         CheckpointError: everything else, one line without the name of the checkpoint.
     """
+    if len(content) > MANIFEST_LIMIT_BYTES:
+        raise CheckpointError(
+            f"{MANIFEST_NAME}: expected at most {MANIFEST_LIMIT_BYTES} bytes, found {len(content)}; use fewer segments"
+        )
     fields = _parse_json(content)
     sealed = _is_sealed(content)
     version, reader = fields.get("format_version"), fields.get("min_reader_version")
@@ -222,6 +234,8 @@ def _check_files(files: Mapping[str, Any]) -> None:
 
 
 def _check_component_table(components: Mapping[str, Any], *, files: Mapping[str, Any]) -> None:
+    _require(len(components) <= _MAX_COMPONENTS, "components", f"{len(components)} of them")
+    _require(len(files) <= _MAX_FILES, "files", f"{len(files)} of them")
     owned: list[str] = [STATE_NAME]
     for name, entry in components.items():
         usable = (
@@ -233,5 +247,10 @@ def _check_component_table(components: Mapping[str, Any], *, files: Mapping[str,
             and all(isinstance(file, str) for file in entry["files"])
         )
         _require(usable, "components", name)
+        if entry["version"] > COMPONENT_VERSION:
+            raise NewerFormatError(
+                f"component {name} has version {entry['version']}, newer than {COMPONENT_VERSION}, which this digideep "
+                f"reads; update it"
+            )
         owned += entry["files"]
     _require(sorted(owned) == sorted(files), "components", "files that belong to no component, or to two")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from digideep.errors import one_line
+from digideep.errors import StorageError, UsageError, one_line
 from digideep.pipeline.fsio import publish_json
 from digideep.pipeline.layout import FORMAT, FORMAT_VERSION, SessionPaths, read_meta
 
@@ -81,11 +81,15 @@ def update_run(paths: SessionPaths, index: int, **facts: Any) -> None:
     """Add `facts` to the entry that `begin_run` returned the index of.
 
     Raises:
-        UsageError: meta.json is malformed.
-        StorageError: it could not be replaced.
+        StorageError: meta.json is gone or malformed since then, or could not be replaced.
     """
-    meta = read_meta(paths)
+    try:
+        meta = read_meta(paths)
+    except UsageError as error:  # nobody's options are to blame: it was well when this run began
+        raise StorageError(f"{error}; it was there when this run began") from error
     runs = list(meta["runs"])
+    if index >= len(runs):
+        raise StorageError(f"{one_line(paths.meta)}: expected the run {index}, found {len(runs)}; restore the file")
     runs[index] = {**runs[index], **facts}
     write_meta(paths, {**meta, "runs": runs})
 

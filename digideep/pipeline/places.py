@@ -19,11 +19,14 @@ __all__ = [
     "check_name",
     "is_default_root",
     "is_volatile",
+    "missing_directories",
     "new_directory",
+    "new_place",
     "new_session_directory",
     "session_root",
     "template_directory",
     "timestamp",
+    "typed_path",
 ]
 
 DEFAULT_ROOT = Path("/tmp/digideep_sessions")
@@ -31,6 +34,58 @@ NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,80}")
 NAME_RULE = "a letter or _ and at most 80 of letters, digits, '_', '.' and '-'"
 
 _VOLATILE = ("/tmp", "/dev/shm", "/run")
+
+
+def typed_path(text: str | os.PathLike[str], *, option: str) -> Path:
+    """Return the absolute path that a user means by `text`, a leading `~` as the shell has it. Nothing is looked up.
+
+    Args:
+        text: as it was typed.
+        option: what it was given to, for the message.
+
+    Raises:
+        UsageError: it is empty, or begins with the home of an unknown user.
+    """
+    typed = os.fspath(text)
+    if not typed or "\0" in typed:
+        raise UsageError(f"{option}: expected a path, found {one_line(repr(typed), limit=200)}; name one")
+    expanded = os.path.expanduser(typed)
+    if expanded.startswith("~"):
+        user = one_line(repr(expanded.partition("/")[0]), limit=80)
+        raise UsageError(f"{option}: expected the home of a user, found none of {user}; write ./~ for that very name")
+    return Path(os.path.abspath(expanded))
+
+
+def new_place(text: str | os.PathLike[str], *, option: str) -> Path:
+    """Return the path of a directory that may be made: as `typed_path`, and it can stand in one line of output.
+
+    Raises:
+        UsageError: as `typed_path`; or it holds control characters, or bytes that are no text.
+    """
+    path = typed_path(text, option=option)
+    name = str(path)
+    if name != one_line(name, limit=len(name)) or name != name.encode("utf-8", "replace").decode("utf-8"):
+        found = one_line(repr(name), limit=200)
+        raise UsageError(f"{option}: expected a path that is text in one line, found {found}; rename the directory")
+    return path
+
+
+def missing_directories(path: Path) -> tuple[Path, ...]:
+    """Return which of `path` and the directories around it are missing, the innermost first.
+
+    One that cannot be looked at is not missing: whoever makes the path says what is wrong with it.
+    """
+    missing: list[Path] = []
+    for directory in (path, *path.parents):
+        try:
+            directory.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            missing.append(directory)
+        except OSError:
+            break
+        else:
+            break
+    return tuple(missing)
 
 
 def session_root(
@@ -54,9 +109,7 @@ def session_root(
     if named is None:
         return _default_root(create=create)
     option = "--session-path" if session_path is not None else "DIGIDEEP_SESSIONS"
-    if not os.fspath(named) or "\0" in os.fspath(named):
-        raise UsageError(f"{option}: expected a directory, found {one_line(repr(named), limit=200)}; name another one")
-    root = Path(os.path.abspath(os.path.expanduser(named)))
+    root = new_place(named, option=option)
     try:
         if root.exists() and not root.is_dir():
             raise UsageError(f"{option}: expected a directory, found a file at {one_line(root)}; name another one")

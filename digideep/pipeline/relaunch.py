@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn
 
-from digideep.errors import DigideepError, TrustError, UsageError, one_line
+from digideep.errors import TrustError, UsageError, one_line
 from digideep.pipeline.fsio import remove_tree, storage_error
 from digideep.pipeline.layout import SessionPaths
 from digideep.pipeline.signals import HANDLED
@@ -29,6 +29,7 @@ from digideep.pipeline.snapshot import (
     stamp_template,
 )
 from digideep.pipeline.trust import Trust, untrusted
+from digideep.utility.imports import CODE_FROM
 
 __all__ = [
     "CODE_CHANGED",
@@ -47,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 CODE_CHANGED = "code"
 """What `exactness: none (...)` says where other code goes on than that which began."""
-
-_GUARD = "DIGIDEEP_CODE_FROM"
 
 
 class Decision(NamedTuple):
@@ -71,13 +70,16 @@ def told_files(differing: Sequence[str]) -> str:
     return shown if len(differing) <= 3 else f"{shown} and {len(differing) - 3} more"
 
 
-def decide(paths: SessionPaths, trust: Trust, *, code: Literal["session", "installed"] | None) -> Decision:
+def decide(
+    paths: SessionPaths, trust: Trust, *, code: Literal["session", "installed"] | None, resumes: bool = True
+) -> Decision:
     """Return which code a resumed or played session runs.
 
     Args:
         paths: of the session.
         trust: what `assess` found.
         code: the option --code, None where it was not given.
+        resumes: whether the session goes on, so that its code is written down again; a play only reads.
 
     Raises:
         TrustError: --code session, and the session is not trusted.
@@ -88,10 +90,10 @@ def decide(paths: SessionPaths, trust: Trust, *, code: Literal["session", "insta
     if runs_from(paths.modules):
         return _same_code(paths, trusted=trust.code)
     try:
-        differing = tuple(differing_files(paths.modules))
+        differing = tuple(differing_files(paths.modules, trusted=trust.code))
     except UsageError as error:
-        if trust.code and code != "installed":
-            raise
+        if (trust.code or resumes) and code != "installed":
+            raise UsageError(f"{error}, or give --code installed") from error
         differing = (one_line(error),)
     if not differing:
         return _same_code(paths, trusted=trust.code)
@@ -119,20 +121,23 @@ def _same_code(paths: SessionPaths, *, trusted: bool) -> Decision:
     return Decision("same", tuple(changed), line, exact=False)
 
 
-def decide_in_python(paths: SessionPaths, *, code: Literal["session", "installed"] | None, command: str) -> Decision:
+def decide_in_python(
+    paths: SessionPaths, *, code: Literal["session", "installed"] | None, command: str, trusted: bool = True
+) -> Decision:
     """Return the decision for `digideep.run`, which runs in the interpreter that is there.
 
     Args:
         paths: of the session.
         code: its argument of that name.
         command: what to paste in a shell for the session's own code.
+        trusted: whether the session's own code may run.
 
     Raises:
         UsageError: the session's code differs, and `code="installed"` was not given.
     """
-    differing = () if runs_from(paths.modules) else tuple(differing_files(paths.modules))
+    differing = () if runs_from(paths.modules) else tuple(differing_files(paths.modules, trusted=trusted))
     if not differing:
-        return _same_code(paths, trusted=True)
+        return _same_code(paths, trusted=trusted)
     if code != "installed":
         raise UsageError(
             f"{one_line(paths.root)}: expected the code of the session, found another version running "
@@ -168,7 +173,7 @@ def relaunch_environment(modules: Path, environ: Mapping[str, str]) -> dict[str,
         **environ,
         "PYTHONPATH": os.pathsep.join([own, *(entry for entry in others if entry != own)]),
         "PYTHONDONTWRITEBYTECODE": "1",
-        _GUARD: own,
+        CODE_FROM: own,
     }
 
 
@@ -191,11 +196,11 @@ def relaunch(
             once no more of them can come in, so that none falls between.
 
     Raises:
-        UsageError: the session's version does not know an option, or cannot be run.
-        DigideepError: the fresh interpreter did not take the session's code.
+        UsageError: the session's version does not know an option, or cannot be run; or the fresh interpreter did not
+            take the session's code.
     """
     contents = read_contents(paths.modules)
-    if contents is None or "digideep" not in contents.copied:
+    if contents is None or "digideep" not in contents.copied or not (paths.modules / "digideep/main.py").is_file():
         raise UsageError(f"{one_line(paths.modules)}: expected a copy of digideep, found none; give --code installed")
     check_options(arguments, contents)
     if os.pathsep in str(paths.modules):
@@ -203,12 +208,13 @@ def relaunch(
             f"{one_line(paths.modules)}: expected a path without {os.pathsep!r} to run the session's own code from, "
             f"found one; rename the directory, or give --code installed"
         )
-    if os.environ.get(_GUARD) == str(paths.modules):
-        raise DigideepError(
+    if os.environ.get(CODE_FROM) == str(paths.modules):
+        raise UsageError(
             f"{one_line(paths.modules)}: expected the code of the session after a restart, found another; "
             f"give --code installed"
         )
-    logger.warning("code: the session's own, which differs in %s", told_files(differing_files(paths.modules)))
+    differing = differing_files(paths.modules, trusted=True)
+    logger.warning("code: the session's own, which differs in %s", told_files(differing))
     command = [sys.executable, *_interpreter_options(), "-P", "-m", "digideep.main", *arguments]
     block_signals()
     for number in received() if callable(received) else received:

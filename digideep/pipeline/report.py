@@ -26,7 +26,8 @@ def monitor_episodes(monitor: Monitor, events: EngineEvents) -> None:
         monitor.monitor("train/return", episode.return_, window=TRAIN_WINDOW)
         monitor.monitor("train/length", episode.length, window=TRAIN_WINDOW)
         for name, value in episode.metrics.items():
-            monitor.monitor(f"env/{name}", value, window=TRAIN_WINDOW)
+            if monitor.admits(f"env/{name}"):
+                monitor.monitor(f"env/{name}", value, window=TRAIN_WINDOW)
 
 
 def monitor_test(monitor: Monitor, episodes: Sequence[Episode]) -> None:
@@ -35,7 +36,8 @@ def monitor_test(monitor: Monitor, episodes: Sequence[Episode]) -> None:
         monitor.monitor("test/return", episode.return_)
         monitor.monitor("test/length", episode.length)
         for name, value in episode.metrics.items():
-            monitor.monitor(f"test/{name}", value)
+            if monitor.admits(f"test/{name}"):
+                monitor.monitor(f"test/{name}", value)
 
 
 def mean_return(monitor: Monitor) -> float | None:

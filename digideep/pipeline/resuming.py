@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-from digideep.errors import CheckpointError, UsageError, one_line
+from digideep.errors import CheckpointError, DigideepError, UsageError, one_line
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore
 from digideep.pipeline.fsio import read_json
-from digideep.pipeline.layout import SessionPaths
+from digideep.pipeline.layout import SessionPaths, require_one_name
 from digideep.pipeline.logs import SessionLogs
 from digideep.pipeline.manifest import CLOCKS, MANIFEST_NAME
 from digideep.pipeline.summary import Summary
 from digideep.types import StateDict
 from digideep.utility.jsonl import read_rows
-from digideep.utility.tensorboard import EVENT_FILE
 
-__all__ = ["check_logs", "check_never_saved", "load_logs", "number_of", "read_summary", "require_components", "rewind"]
+__all__ = [
+    "check_logs",
+    "check_never_saved",
+    "load_logs",
+    "number_of",
+    "read_summary",
+    "rebuild_summary",
+    "require_components",
+    "rewind",
+    "well_formed",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +60,28 @@ def load_logs(checkpoint: Checkpoint, logs: SessionLogs) -> None:
     missing = [name for name in ("monitor", CLOCKS) if name not in checkpoint.components]
     if missing:
         raise CheckpointError(f"{checkpoint.path.name}: expected the component {missing[0]}, found none; take another")
-    logs.load_state_dict(checkpoint.components["monitor"], checkpoint.components[CLOCKS])
+    with well_formed(checkpoint.path.name):
+        logs.load_state_dict(checkpoint.components["monitor"], checkpoint.components[CLOCKS])
+
+
+@contextlib.contextmanager
+def well_formed(where: str) -> Iterator[None]:
+    """Say of what the parts of a run cannot take over that the checkpoint `where` holds something else than expected.
+
+    Raises:
+        CheckpointError: a part failed over what it was given; its own errors pass.
+    """
+    try:
+        yield
+    except (DigideepError, MemoryError):
+        raise
+    except Exception as error:  # what a part does with the wrong thing depends on the thing
+        logger.error("%s cannot be taken over", where, exc_info=True, extra={"report_only": True})
+        found = f"{type(error).__name__}: {one_line(error, limit=200)}"
+        raise CheckpointError(
+            f"{where}: expected the state that digideep saves, found one that cannot be taken over ({found}); "
+            f"take another checkpoint (--checkpoint N)"
+        ) from error
 
 
 def require_components(expected: Collection[str], components: Mapping[str, StateDict]) -> None:
@@ -68,24 +99,28 @@ def require_components(expected: Collection[str], components: Mapping[str, State
 
 
 def read_summary(paths: SessionPaths) -> Summary:
-    """Return the summary of a session; a damaged one, which can be made again, is a warning and an empty one."""
+    """Return the summary of a session; a damaged one is a warning, and made again from checkpoints and metrics."""
     try:
         return Summary.read(paths)
     except UsageError as error:
         logger.warning("the summary is made again: %s", error)
-        return Summary()
+        return rebuild_summary(paths)
 
 
 def check_logs(paths: SessionPaths) -> None:
-    """Check that no log is something else than a file.
+    """Check that every log, which is written in place, is a file that the session shares with nobody.
 
     Raises:
-        UsageError: one is a link, a FIFO or a directory.
+        UsageError: one is a link, a FIFO or a directory, or has another name too.
     """
-    events = paths.tensorboard / EVENT_FILE
-    for path in (paths.varlog, paths.prolog, paths.monlog, paths.report_log, events):
-        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+    logs = [paths.varlog, paths.prolog, paths.monlog, paths.report_log]
+    for path in (*logs, *paths.tensorboard.glob("*"), *paths.monitor.glob("*/*")):
+        if not os.path.lexists(path):
+            continue
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{one_line(path)}: expected a regular file, found something else; remove or restore it")
+        require_one_name(path, status)
 
 
 def check_never_saved(paths: SessionPaths, summary: Summary) -> None:
@@ -114,7 +149,7 @@ def rewind(
     """Take back what happened after the checkpoint: later ones are moved aside, logs cut, the summary made again.
 
     Raises:
-        StorageError: a log cannot be cut, or a checkpoint not be moved.
+        StorageError: a log cannot be cut, a checkpoint not be moved, or the summary not be written.
     """
     store.sweep()
     if checkpoint is not None:
@@ -124,6 +159,23 @@ def rewind(
             summary.last_test = summary.best_test = None
     logs.cut({} if checkpoint is None else checkpoint.manifest["logs"])
     summary.rebuild_checkpoints(_found(paths, store), read_rows(paths.varlog))
+    # At once: where this process is killed, how the one before ended is no news any more.
+    summary.update({"state": "running", "exit_code": None, "reason": ""})
+    summary.write(paths)
+
+
+def rebuild_summary(paths: SessionPaths) -> Summary:
+    """Return what checkpoints and metrics tell of a session whose summary.json is damaged. Reads only."""
+    found = _found(paths, CheckpointStore(paths.checkpoints, session_id="", run_id="look"))
+    _, epoch, frame = max(found, default=(0, 0, 0))
+    summary = Summary(state="stopped", epoch=epoch, frame=frame)
+    try:
+        rows = read_rows(paths.varlog)
+    except OSError as error:
+        logger.debug("%s: no scores without it: %s", paths.varlog, error)
+        rows = []
+    summary.rebuild_checkpoints(found, rows)
+    return summary
 
 
 def _found(paths: SessionPaths, store: CheckpointStore) -> list[tuple[int, int, int]]:

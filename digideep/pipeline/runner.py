@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from digideep.errors import EXIT_PREEMPTED, CheckpointError, StorageError
+from digideep.errors import EXIT_PREEMPTED, CheckpointError
 from digideep.pipeline import evaluation, founding, report
+from digideep.pipeline.abandon import abandon, leave
 from digideep.pipeline.config import RunnerConfig
-from digideep.pipeline.resuming import require_components
-from digideep.pipeline.state import Goal, RunnerState, ScoredTest
+from digideep.pipeline.jobs import TimeBudget, find_job_end
+from digideep.pipeline.resuming import require_components, well_formed
+from digideep.pipeline.state import Goal, RunnerState, ScoredTest, numbers_of
 from digideep.spec import spec_to_plain
 from digideep.types import Counters, Engine, Progress, StateDict
 from digideep.utility.imports import BUILT_IN, resolve
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Outcome", "Runner"]
 
 logger = logging.getLogger(__name__)
-
-_SAVE_FAILURES = 3  # in a row, after which a run ends rather than go on without checkpoints
 
 
 class Outcome(NamedTuple):
@@ -57,9 +57,7 @@ class Runner:
     def __init__(self, params: Mapping[str, Any], allowed: Sequence[str] = BUILT_IN) -> None:
         self.params = params
         self.allowed = tuple(allowed)
-        self.config: RunnerConfig = configure(
-            params["runner"], where="/runner", allowed=self.allowed, expected=RunnerConfig
-        )
+        self.config: RunnerConfig = configure(params["runner"], where="/runner", allowed=allowed, expected=RunnerConfig)
         self.state = RunnerState()
 
     # Setting up
@@ -77,11 +75,11 @@ class Runner:
 
     def lazy_init(self) -> None:
         """Make what is no part of the state."""
-        self._started = self._logged_at = self._saved_at = time.monotonic()
+        self._started = self._logged_at = time.monotonic()
         self._frames_at_start = self._logged_frames = 0
         self._epochs_of_this_run = 0
         self._ran_a_cycle = False  # an epoch of which only test and log were left does not use up max_iter
-        self._save_failures = 0
+        self._budget = TimeBudget(self.config.max_time, grace_s=self.config.grace_s)
         self._evaluator = evaluation.Evaluator(self.params, self.session, seed=self.config.seed)
         self._on_epoch: Callable[[Runner], None] | None = None
         self._blocks = {name: timer_block(name) for name in ("cycle", "test", "log", "save")}
@@ -111,7 +109,8 @@ class Runner:
             self._tell_progress()
             self.engine.start()
         else:
-            self.load_state_dict(checkpoint.components)
+            with well_formed(checkpoint.path.name):
+                self.load_state_dict(checkpoint.components)
         self._frames_at_start = self._logged_frames = self.frame
         self._fraction_at_start = self._progress().fraction
         self._update_meta()
@@ -152,6 +151,7 @@ class Runner:
 
     def train(self) -> Outcome:
         """Run cycles until a goal, a budget or a signal ends them; the final save is durable when this returns."""
+        self._budget.heed(find_job_end())
         if self.state.cycle == 0:
             self.save()
         outcome = self.termination_check()
@@ -185,16 +185,13 @@ class Runner:
         reached = self.state.reached(self._goal(), counters=self.engine.counters())
         if reached and not self.state.pending:
             return Outcome(0, reached)
-        limit = self.config.max_iter
-        used_up = limit and self._epochs_of_this_run >= limit
+        used_up = 0 < (limit := self.config.max_iter) <= self._epochs_of_this_run
         by_epochs = Outcome(EXIT_PREEMPTED, f"max_iter: {limit} epochs in this run") if used_up else None
         return self.stopped() or by_epochs or self._out_of_time()
 
     def _out_of_time(self) -> Outcome | None:
-        hours = self.config.max_time
-        if hours and self.session.process_age_s() >= hours * 3600.0:
-            return Outcome(EXIT_PREEMPTED, f"max_time: {hours:g} h in this process")
-        return None
+        reason = self._budget.spent(self.session.process_age_s(), advanced=self.frame > self._frames_at_start)
+        return Outcome(EXIT_PREEMPTED, reason) if reason else None
 
     def _goal(self) -> Goal:
         return Goal(self.config.n_epochs, self.config.total_frames, self.config.stop_return)
@@ -202,6 +199,7 @@ class Runner:
     def _after_cycle(self) -> Outcome | None:
         """Look at signals and at the time budget, which do not wait for the end of an epoch."""
         stops = False
+        self.session.saver.look()
         if self.session.requests.take_save():
             self.save(forced=True)
             stops = self.config.on_sigusr1 == "stop"
@@ -214,12 +212,16 @@ class Runner:
 
     def _end_epoch(self) -> None:
         """Count the epoch, test, log and save; a stop in the middle of the test leaves the epoch pending."""
-        before = self.state
+        before, is_tested = self.state, False
         self.state = self.state.next_epoch()
         self._update_meta()
-        if self.test() is False:  # an override that returns nothing has tested
-            self.state = before
-            self._update_meta()
+        try:
+            is_tested = self.test() is not False  # an override that returns nothing has tested
+        finally:
+            if not is_tested:  # nor where an environment ended it: what is saved then has the epoch before it
+                self.state = before
+                self._update_meta()
+        if not is_tested:
             return
         self._epochs_of_this_run += self._ran_a_cycle
         self._ran_a_cycle = False
@@ -280,7 +282,7 @@ class Runner:
     # Saving
 
     def save(self, forced: bool = False) -> None:
-        """Commit a checkpoint of everything.
+        """Copy the state of everything and let it be committed while training goes on.
 
         A failed save leaves what stood before and training goes on; the third in a row ends the run.
 
@@ -291,28 +293,27 @@ class Runner:
             StorageError: three saves in a row have failed.
             NonFiniteError: the state holds NaN or infinity; nothing was written.
         """
-        try:
-            self.save_final_checkpoint()
-        except StorageError as error:
-            self._save_failures += 1
-            logger.error("save %d of %d failed: %s", self._save_failures, _SAVE_FAILURES, error)
-            if self._save_failures >= _SAVE_FAILURES:
-                raise
+        self._commit(wait=False)
 
     def save_final_checkpoint(self) -> None:
-        """Commit a checkpoint of everything; a failure is raised, since nothing comes after it.
+        """Commit a checkpoint of everything and wait for it; a failure is raised, since nothing comes after it.
 
         Raises:
             StorageError: it could not be made durable.
             NonFiniteError: the state holds NaN or infinity; nothing was written.
         """
+        self._commit(wait=True)
+
+    def _commit(self, *, wait: bool) -> None:
+        begun_at, session = time.monotonic(), self.session
         with self._blocks["save"]:
             self.engine.drain()
             self.engine.flush()
             self._evaluator.flush()
-            self.session.save(self.state.cycle, self.state_dict(), self._summary(), exactness=self.engine.exactness)
-        self._save_failures = 0
-        self._saved_at = time.monotonic()
+            with self.engine.lending():  # what a save copies anyway need not be copied before
+                state = self.state_dict()
+            progress, exactness = self._summary(), self.engine.exactness
+            session.save(self.state.cycle, state, progress, exactness=exactness, begun_at=begun_at, wait=wait)
 
     def finalize(self, outcome: Outcome, save: bool = True) -> Outcome:
         """Save for the last time and, where the goal is reached, mark the session as done."""
@@ -327,6 +328,8 @@ class Runner:
 
     def close(self) -> None:
         """End every environment and process of this run."""
+        if hasattr(self, "session"):
+            self.session.requests.on_deadline = lambda code: leave(self.session, code)
         with contextlib.ExitStack() as stack:
             for part in (getattr(self, "engine", None), getattr(self, "_evaluator", None)):
                 if part is not None:
@@ -334,21 +337,18 @@ class Runner:
 
     def state_dict(self) -> dict[str, StateDict]:
         """Return the state of every part by component, generators included."""
+        progress, env_spec = self._told._asdict(), spec_to_plain(self.engine.spec)
         return {
             **self.engine.components(),
-            "runner": {
-                **self.state.to_plain(),
-                "progress": self._told._asdict(),
-                "env_spec": spec_to_plain(self.engine.spec),
-            },
+            "runner": {**self.state.to_plain(), "progress": progress, "env_spec": env_spec},
             "rng": rng_state(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, StateDict]) -> None:
         """Take over what `state_dict` returned; generators last, after the objects that draw from them."""
-        require_components({*self.engine.component_names(), "runner", "rng"}, state_dict)
+        require_components({*self.engine.component_names(), "runner", "rng"} - self.session.dropped, state_dict)
         # Environments that keep what they were told beside their state are told again, as of the last epoch.
-        self._told = Progress(**state_dict["runner"]["progress"])
+        self._told = numbers_of(Progress, state_dict["runner"]["progress"], where="runner/progress")
         self.engine.set_progress(self._told)
         self.engine.load_components(state_dict)
         self.state = RunnerState.from_plain(state_dict["runner"])
@@ -357,7 +357,7 @@ class Runner:
     def _save_is_due(self) -> bool:
         config = self.config
         by_epoch = config.save_int > 0 and self.epoch % config.save_int == 0
-        by_clock = config.save_every_s > 0 and time.monotonic() - self._saved_at >= config.save_every_s
+        by_clock = config.save_every_s > 0 and time.monotonic() - self.session.saver.saved_at >= config.save_every_s
         return by_epoch or by_clock
 
     def _summary(self) -> dict[str, Any]:
@@ -397,4 +397,4 @@ class Runner:
 
     def _on_deadline(self, code: int) -> None:
         """Say, from the watchdog's thread, what stands and what is lost, while the main thread is stuck."""
-        self.session.abandon(code, frame=self.frame)
+        abandon(self.session, code, frame=self.frame + self.engine.frames_underway())

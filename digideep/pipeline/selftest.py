@@ -22,6 +22,7 @@ from digideep.errors import CheckpointError, DigideepError, SessionLockedError, 
 from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
 from digideep.pipeline.fsio import remove_tree
 from digideep.pipeline.locks import SessionLock
+from digideep.types import LiveSegments, Segment
 
 __all__ = ["Result", "expected_state", "run_selftest"]
 
@@ -30,6 +31,8 @@ TIME_LIMIT_S = 30.0  # of the kills; with the longest waits for children all tri
 _ANSWER_S = 10.0
 _SESSION = "selftest"
 _COMPONENT = "agents.selftest"
+_MEMORY = "memory.selftest"
+_SEGMENTS = 3  # of a memory; one is new at each save, the others are linked
 _META = CheckpointMeta(
     epoch=0, cycle=0, frame=0, episode=0, exactness="exact", parent=None, versions={}, threads={}, device="none",
     params_sha256="",
@@ -57,8 +60,18 @@ def expected_state(number: int) -> dict[str, object]:
     }
 
 
+def expected_segments(number: int) -> dict[str, np.ndarray]:
+    """Return the arrays by name of segment that the memory in checkpoint `number` holds."""
+    return {
+        f"{index:06d}": np.random.default_rng(index).standard_normal((16, 257))
+        for index in range(max(0, number - _SEGMENTS), number)
+    }
+
+
 def run_selftest(directory: Path, *, kills: int = KILLS, time_limit_s: float = TIME_LIMIT_S) -> list[Result]:
     """Return the results of all trials in a temporary directory inside `directory`, which is removed again.
+
+    Where `directory` does not exist it is made, and removed with it.
 
     Args:
         directory: on the file system in question.
@@ -69,7 +82,10 @@ def run_selftest(directory: Path, *, kills: int = KILLS, time_limit_s: float = T
         UsageError: nothing can be written in `directory`.
     """
     place = directory / f".digideep-selftest-{os.getpid()}"
+    is_new = not os.path.lexists(directory)
     try:
+        if is_new:
+            directory.mkdir(mode=0o700)
         place.mkdir(mode=0o700)
     except OSError as error:
         raise UsageError(
@@ -83,6 +99,9 @@ def run_selftest(directory: Path, *, kills: int = KILLS, time_limit_s: float = T
         ]
     finally:
         remove_tree(place)
+        if is_new:
+            with contextlib.suppress(OSError):  # somebody else has begun to use it meanwhile
+                directory.rmdir()
 
 
 def _attempt(name: str, trial: Callable[[], str]) -> Result:
@@ -146,8 +165,20 @@ def _check(place: Path, *, at_least: int) -> None:
         raise CheckpointError(f"checkpoint-{found.number}: expected the keys that were saved, found others")
     for name, value in expected.items():
         wanted, there = np.asarray(value), np.asarray(state[name])
-        if wanted.dtype != there.dtype or wanted.shape != there.shape or wanted.tobytes() != there.tobytes():
+        if not _is_same(wanted, there):
             raise CheckpointError(f"checkpoint-{found.number}: expected the bits of {name} that were saved")
+    segments = {segment.name: segment.arrays["rows"] for segment in found.components[_MEMORY]["segments"]}
+    wanted_segments = expected_segments(found.number)
+    if list(segments) != list(wanted_segments):
+        raise CheckpointError(f"checkpoint-{found.number}: expected the segments that were saved, found others")
+    for name, rows in segments.items():
+        if not _is_same(wanted_segments[name], rows):
+            raise CheckpointError(f"checkpoint-{found.number}: expected the bits of segment {name} that were saved")
+
+
+def _is_same(wanted: np.ndarray, there: np.ndarray) -> bool:
+    same_kind = wanted.dtype == there.dtype and wanted.shape == there.shape
+    return same_kind and wanted.tobytes() == there.tobytes()
 
 
 def _try_lock(place: Path) -> str:
@@ -167,17 +198,25 @@ def _try_lock(place: Path) -> str:
 def _try_exactness(place: Path) -> str:
     """Save and read once more in this process, and say how long a durable save takes here."""
     store = _store(place, run_id="exact")
-    number = max(store.numbers(), default=-1) + 1
+    number = max(store.numbers(), default=0) + 1
     began = time.monotonic()
     _save(store, number)
     elapsed_ms = 1000.0 * (time.monotonic() - began)
     _check(place, at_least=number)
-    return f"what was saved came back to the bit; a durable save took {elapsed_ms:.1f} ms"
+    _save(store, number + 1)
+    (shared, *_) = sorted(store.path(number + 1).glob(f"{_MEMORY}.*.safetensors"))
+    shares = "shared by hard links" if shared.stat().st_nlink > 1 else "copied into each one: no hard links here"
+    found = f"a durable save took {elapsed_ms:.1f} ms; what two checkpoints have in common is {shares}"
+    return f"what was saved came back to the bit; {found}"
 
 
 def _save(store: CheckpointStore, number: int) -> None:
-    component = Component(name=_COMPONENT, kind="selftest", version=1, state=expected_state(number))
-    store.save(number, [component], meta=_META._replace(cycle=number), logs={})
+    segments = [Segment(name, {"rows": rows}) for name, rows in expected_segments(number).items()]
+    parts = [
+        Component(name=_COMPONENT, kind="selftest", version=1, state=expected_state(number)),
+        Component(name=_MEMORY, kind="selftest", version=1, state={"segments": LiveSegments(segments)}),
+    ]
+    store.save(number, parts, meta=_META._replace(cycle=number), logs={})
 
 
 def _drive(place: Path) -> None:

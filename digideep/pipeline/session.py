@@ -11,7 +11,6 @@ import logging
 import shutil
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Mapping
@@ -25,13 +24,13 @@ from digideep.errors import (
     EXIT_PREEMPTED,
     DigideepError,
     SessionDoneError,
-    StorageError,
+    SessionLockedError,
     UsageError,
     one_line,
 )
 from digideep.pipeline import founding, meta, stdout
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore, NoCheckpointError
-from digideep.pipeline.destination import find_destination
+from digideep.pipeline.destination import Removal, find_destination
 from digideep.pipeline.exactness import EXACT, device_name, differences, lessened, thread_counts, versions
 from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.failure import keep_crash, recorded_failure
@@ -47,9 +46,11 @@ from digideep.pipeline.layout import (
 from digideep.pipeline.locks import SessionLock, clear_done, is_done, mark_done
 from digideep.pipeline.logs import SessionLogs
 from digideep.pipeline.options import Mode, SessionOptions
+from digideep.pipeline.places import missing_directories
 from digideep.pipeline.resuming import check_logs, check_never_saved, load_logs, number_of, read_summary, rewind
 from digideep.pipeline.saving import Origin, Saver
 from digideep.pipeline.signals import StopRequest
+from digideep.pipeline.supervising import supervise
 from digideep.types import EngineEvents, StateDict
 from digideep.utility.logging import open_report
 from digideep.utility.profiling import set_profiler_level
@@ -86,11 +87,13 @@ class Session:
         self.root_path = Path(root_path)
         self.options = options
         self.requests = requests or StopRequest()
+        self.supervision = supervise(self)
         self.experiment: Experiment | None = None
         self.checkpoint: Checkpoint | None = None
         self.is_new = options.load_checkpoint is None
         self.exactness = EXACT
         self._stack = contextlib.ExitStack()
+        self._scratch: Path | None = None  # where a dry run lives
         self._commits: Mapping[str, Any] | None = None  # of the code, where this start has asked for them
         self._superseded: str | None = None  # name of the code that this start has replaced
         self._run: int | None = None  # index of this process among the runs of meta.json
@@ -125,31 +128,35 @@ class Session:
 
     def _open_directory(self, stack: contextlib.ExitStack) -> None:
         options = self.options
-        scratch = None
         if options.dry_run:
-            scratch = Path(tempfile.mkdtemp(prefix="digideep-dry-run-"))
-            stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+            self._scratch = Path(tempfile.mkdtemp(prefix="digideep-dry-run-"))
+            stack.callback(shutil.rmtree, self._scratch, ignore_errors=True)
         if self.is_new:
-            root = session_root(options.session_path) if scratch is None else scratch
+            if self._scratch is None:
+                stack.push(Removal(None, around=missing_directories(session_root(options.session_path, create=False))))
+            root = self._scratch or session_root(options.session_path)
             self.paths = SessionPaths(new_session_directory(root, options.session_name, datetime.now(UTC)))
-            stack.push(_Removal(self.paths.root, unless=self.paths.checkpoints))
+            stack.push(Removal(self.paths.root, unless=self.paths.checkpoints))
         else:
             self.paths, self._number = resolve_checkpoint(options.load_checkpoint or "")
         if self._writes:
-            stack.enter_context(SessionLock(self.paths.root, wait_s=options.lock_wait_s or 0.0))
+            wait_s, asked = options.lock_wait_s or 0.0, self.requests
+            self._lock = SessionLock(self.paths.root, wait_s=wait_s, stop_signal=lambda: asked.stop_signal)
+            stack.enter_context(self._lock)
             sweep_temporaries(self.paths.root)
+            check_logs(self.paths)  # before any of them is opened
         if not self.is_new and options.mode is Mode.RESUME:
             self._refuse_if_done()
-        destination = find_destination(self.paths, options, scratch=scratch)
+        destination = find_destination(self.paths, options, scratch=self._scratch)
         self.evaluation_directory = destination.directory
-        if destination.is_made:
-            stack.push(_Removal(destination.directory))
+        if destination.made:
+            stack.push(Removal(destination.made[0], around=destination.made[1:]))
         self.say(destination.line)
         report = self.paths.root if self._writes else destination.directory
         self._report_path = report / self.paths.report_log.name
         opened = stack.enter_context(contextlib.closing(open_report(self._report_path, options.log_level)))
         self.live = opened.live
-        if self.is_new and scratch is None and is_default_root(options.session_path):
+        if self.is_new and self._scratch is None and is_default_root(options.session_path):
             logger.warning("%s does not outlive a reboot; set DIGIDEEP_SESSIONS or --session-path", self.paths.root)
         self._open_logs(stack)
 
@@ -162,24 +169,36 @@ class Session:
             self._superseded = founding.replace_code(self.paths, self.experiment)
         if self.experiment.notice:
             logger.warning("%s", self.experiment.notice)
-        self.logs = SessionLogs(self.paths, cpu=options.monitor_cpu, gpu=options.monitor_gpu)
+        facts = {"command_line": list(options.command_line), "versions": versions(), "session": self.paths.name}
+        self.logs = SessionLogs(self.paths, cpu=options.monitor_cpu, gpu=options.monitor_gpu, facts=facts)
         self.monitor = self.logs.monitor
         set_profiler_level(options.profiler_level)
         self.store = CheckpointStore(
             self.paths.checkpoints, session_id=read_meta(self.paths)["id"], run_id=uuid.uuid4().hex[:12]
         )
         self.summary = read_summary(self.paths)
-        check_logs(self.paths)
-        self._saver = Saver(self.paths, store=self.store, logs=self.logs, summary=self.summary, say=self.say)
+        self.saver = Saver(
+            self.paths,
+            store=self.store,
+            logs=self.logs,
+            summary=self.summary,
+            say=self.say,
+            level=options.profiler_level,
+        )
         if not self.is_new:
             self._read_checkpoint()
         if options.autoresume:
             self._tell_autoresume()
         if self._writes and options.mode is not Mode.CREATE:
             self._run = founding.begin_run(
-                self.paths, options, commits=self._commits, superseded_modules=self._superseded
+                self.paths,
+                options,
+                commits=self._commits,
+                superseded_modules=self._superseded,
+                trusted=self.experiment.trusted,
             )
             stack.callback(self.logs.stop)
+            stack.callback(self.saver.close)
             if options.tensorboard:
                 stack.callback(self._serve().close)
 
@@ -216,7 +235,7 @@ class Session:
         if number is None:
             number = number_of(options.checkpoint, self.summary, session=self.paths)
         try:
-            self.checkpoint = self.store.load(number)
+            self.checkpoint = self.store.load(number, droppable=self._droppable())
         except NoCheckpointError:
             if options.mode is not Mode.RESUME:
                 raise
@@ -225,6 +244,18 @@ class Session:
         if options.mode is Mode.RESUME and self.checkpoint is not None:
             load_logs(self.checkpoint, self.logs)
             logger.info("resumes from %s, frame %d", self.checkpoint.path.name, self.checkpoint.manifest["frame"])
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Components of the checkpoint that were damaged, and that the session goes on without."""
+        return frozenset() if self.checkpoint is None else frozenset(self.checkpoint.dropped)
+
+    def _droppable(self) -> set[str]:
+        """Return the components that may be missing: memories that are allowed to be lost, in a play every one."""
+        assert self.experiment is not None
+        is_play = self.options.mode is Mode.PLAY
+        memories = self.experiment.params["memory"].items()
+        return {f"memory.{name}" for name, node in memories if is_play or node.get("on_damage") == "drop"}
 
     def _tell_autoresume(self) -> None:
         """Print the second line, which says what --autoresume has found."""
@@ -236,11 +267,9 @@ class Session:
             self.say(f"autoresume: resumed {self.checkpoint.path.name}")
 
     def _serve(self) -> TensorBoardServer:
-        def tell(url: str) -> None:
-            logger.info("TensorBoard: %s", url)
-
         self.paths.tensorboard.mkdir(exist_ok=True)
-        return serve(self.paths.tensorboard, host=self.options.tensorboard_host, on_ready=tell)
+        host = self.options.tensorboard_host
+        return serve(self.paths.tensorboard, host=host, on_ready=lambda url: logger.info("TensorBoard: %s", url))
 
     # What a run says and asks
 
@@ -285,6 +314,7 @@ class Session:
             for sentence in found.values():
                 logger.warning("resume is not exact: %s", sentence)
             kinds = set(found) | ({"code"} if self.exactness != EXACT else set())
+            kinds |= {"memory"} if self.dropped else set()
             self.exactness = lessened(str(self.checkpoint.manifest["exactness"]), kinds)
         if engine.exactness != EXACT:
             logger.warning("%s", engine.exactness)
@@ -293,6 +323,8 @@ class Session:
             founding.append_changes(self.paths, self._changes(engine))
             facts = {"device": device_name(self._device), "threads": thread_counts()}
             meta.update_run(self.paths, self._run, **facts)
+            if self.checkpoint is not None:
+                self.saver.prepare()
 
     def _changes(self, engine: Engine) -> list[Mapping[str, Any]]:
         assert self.experiment is not None
@@ -306,25 +338,44 @@ class Session:
     # Saving
 
     def save(
-        self, number: int, components: Mapping[str, StateDict], progress: Mapping[str, Any], *, exactness: str
+        self,
+        number: int,
+        components: Mapping[str, StateDict],
+        progress: Mapping[str, Any],
+        *,
+        exactness: str,
+        begun_at: float | None = None,
+        wait: bool = True,
     ) -> None:
-        """Commit a checkpoint as `Saver.save` does; `exactness` is the engine's. Nothing happens in a dry run."""
+        """Commit a checkpoint as `Saver.save` does or, without `wait`, as `Saver.begin`; nothing happens in a dry run.
+
+        `exactness` is the engine's; training has been waiting since `begun_at` (monotonic; None: now).
+        """
         assert self.experiment is not None
         if self.options.dry_run:
             return
+        self._lock.check()
         lessened_by_engine = self.exactness if exactness == EXACT else lessened(self.exactness, {"environment"})
         origin = Origin(self.experiment.params, self._device, lessened_by_engine)
-        self._saver.save(number, components, progress, origin=origin)
-        self._write_timers()
+        save = self.saver.save if wait else self.saver.begin
+        save(number, components, progress, origin=origin, begun_at=begun_at or time.monotonic())
 
     def mark_as_done(self, reason: str) -> None:
         """Record that the goal is reached; the final checkpoint is durable by now."""
         if not self.options.dry_run:
             mark_done(self.paths.root, reason)
 
-    def finish(self, exit_code: int, reason: str) -> None:
-        """Write how this start ended: summary, timers, and the run's entry in meta.json."""
-        if self._run is None:
+    def finish(self, exit_code: int, reason: str, wait: bool = True) -> None:
+        """Write how this start ended: summary, timers, and the run's entry in meta.json.
+
+        A save that is under way is waited for first, but where time is over (`wait`) and the process ends right after.
+        """
+        if wait:
+            self.saver.close()
+        elif self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            return
+        if self._run is None or exit_code == SessionLockedError.exit_code:  # another process writes here now
             return
         if exit_code == SessionDoneError.exit_code:  # it stays what it was
             meta.end_run(self.paths, self._run, exit_code=exit_code, reason=reason)
@@ -336,47 +387,8 @@ class Session:
             {"state": state, "exit_code": exit_code, "reason": one_line(reason), "wall_s": self.logs.clock_s}
         )
         self.summary.write(self.paths)
-        self._write_timers()
+        self.logs.write_timers(self.logs.timers())
         meta.end_run(self.paths, self._run, exit_code=exit_code, reason=reason)
-
-    def abandon(self, code: int, *, frame: int) -> None:
-        """Say, from the watchdog's thread, what stands and what is lost; the process ends right after."""
-        if self.options.mode is Mode.PLAY:
-            self._last_words("stopped inside an evaluation: no results were written")
-            return
-        entries = self.summary.checkpoints
-        stands, saved_frame = (entries[-1]["name"], entries[-1]["frame"]) if entries else ("no checkpoint", 0)
-        lost = frame - saved_frame
-        self._last_words(f"stopped inside a cycle: {stands} stands, {lost} frames will be repeated")
-        # The disk may be what hangs: it gets a moment, in a thread that dies with the process.
-        writer = threading.Thread(target=self.finish, args=(code, "stopped inside a cycle"), daemon=True)
-        writer.start()
-        writer.join(0.5)
-
-    def _last_words(self, line: str) -> None:
-        self.live.clear()
-        self.live.above(f"{line}\n")
-        logger.warning("%s", line, extra={"report_only": True})
-
-    def _write_timers(self) -> None:
-        """Write timers.json; a disk that refuses it stops nothing."""
-        facts = {"command_line": list(self.options.command_line), "versions": versions(), "session": self.paths.name}
-        try:
-            self.logs.write_timers(facts)
-        except StorageError as error:
-            logger.warning("the timers could not be written: %s", error)
-
-
-class _Removal:
-    """Removes a directory that this start has made, where the user's input turns out to be wrong."""
-
-    def __init__(self, directory: Path, *, unless: Path | None = None) -> None:
-        self._directory = directory
-        self._unless = unless
-
-    def __call__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, UsageError) and not (self._unless is not None and self._unless.exists()):
-            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _options_of_command_line() -> SessionOptions:

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from digideep.utility.offspring import end_offspring, spare_offspring
+
 __all__ = ["HANDLED", "StopRequest"]
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ class StopRequest:
         """Install the handlers and start the watchdog; without effect outside the main thread."""
         if threading.current_thread() is not threading.main_thread() or self._watchdog is not None:
             return
+        spare_offspring()
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
         self._former_wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
@@ -159,9 +162,13 @@ class StopRequest:
 
     def _end(self) -> None:
         code = self.exit_code or 1
-        if self.on_deadline is not None:
-            # In a thread of its own, which may wait for ever for a lock that the stuck main thread holds.
-            last_words = threading.Thread(target=self.on_deadline, args=(code,), daemon=True)
-            last_words.start()
-            last_words.join(_LAST_WORDS_S)
+        # In a thread of its own, which may wait for ever for a lock that the stuck main thread holds.
+        last_words = threading.Thread(target=self.on_deadline or _nothing_begun, args=(code,), daemon=True)
+        last_words.start()
+        last_words.join(_LAST_WORDS_S)
+        end_offspring()  # a worker inside a call that keeps its other threads from running sees no end of ours
         os._exit(code)
+
+
+def _nothing_begun(code: int) -> None:
+    logger.warning("stopped by %s before training had begun: nothing was saved", signal.Signals(code - 128).name)

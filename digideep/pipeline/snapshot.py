@@ -242,37 +242,43 @@ def _is_module_table(table: object) -> bool:
     )
 
 
-def _installed(name: str, source: str) -> Source | None:
-    """Return where a module of a session is today: as Python finds it, else where it was copied from."""
-    if (found := locate(name)) is not None:
+def _installed(name: str, source: str, *, trusted: bool) -> Source | None:
+    """Return where a module of a session is today: as Python finds it, else where it was copied from.
+
+    A session that is not trusted does not choose which files of this machine are read, copied, or asked git about.
+    """
+    if (found := locate(name)) is not None or not trusted:
         return found
     path = Path(source)
     same_name = path.name in (name, f"{name}.py")
     return Source(name, path) if same_name and path.is_absolute() and path.exists() else None
 
 
-def sources_today(modules: Path) -> list[Source]:
-    """Return where everything that a session carries is installed today; digideep alone where it carries nothing."""
+def sources_today(modules: Path, *, trusted: bool = False) -> list[Source]:
+    """Return where everything that a session carries is installed today; digideep alone where it carries nothing.
+
+    Where a module was copied from is looked at for a `trusted` session only.
+    """
     contents = read_contents(modules)
     names = {} if contents is None else {**contents.copied, **contents.listed}
-    found = {name: _installed(name, str(entry["source"])) for name, entry in names.items()}
+    found = {name: _installed(name, str(entry["source"]), trusted=trusted) for name, entry in names.items()}
     return find_sources([]) + [source for name, source in found.items() if source is not None and name != "digideep"]
 
 
-def _files_today(name: str, source: str) -> list[TreeFile] | None:
+def _files_today(name: str, source: str, *, trusted: bool) -> list[TreeFile] | None:
     """Return the files of a module as it is installed today; None where it is not, or cannot be read."""
-    installed = _installed(name, source)
+    installed = _installed(name, source, trusted=trusted)
     try:
         return None if installed is None else _code_files(installed)
     except UsageError:
         return None
 
 
-def differing_files(modules: Path) -> list[str]:
+def differing_files(modules: Path, *, trusted: bool = False) -> list[str]:
     """Return the files, as `<module>/<path>`, in which the code of a session differs from what is installed.
 
     A module that is not installed at all, or is much larger today, stands there by its name alone. Empty where nothing
-    differs.
+    differs. Where a module was copied from is looked at for a `trusted` session only.
 
     Raises:
         UsageError: `modules/` cannot be read.
@@ -284,7 +290,7 @@ def differing_files(modules: Path) -> list[str]:
     room_here = room_there = 2 * BYTES_LIMIT  # a table of names that were never copied must not make us read the disk
     for name, module in contents.copied.items():
         own = modules / name if (modules / name).is_dir() else modules / f"{name}{Path(module['source']).suffix}"
-        files, today = _code_files(Source(name, own)), _files_today(name, module["source"])
+        files, today = _code_files(Source(name, own)), _files_today(name, module["source"], trusted=trusted)
         room_here -= sum(file.bytes for file in files)
         if room_here < 0:
             raise UsageError(
@@ -299,10 +305,10 @@ def differing_files(modules: Path) -> list[str]:
 
 
 def changed_packages(contents: Contents) -> list[str]:
-    """Return the modules that were too large to be copied and are not, today, what they were then."""
+    """Return the modules of a trusted session that were too large to be copied and are not, today, what they were."""
     changed = []
     for name, module in contents.listed.items():
-        today = _files_today(name, module["source"])
+        today = _files_today(name, module["source"], trusted=True)
         if today is None or hashes_of(today) != module["files"]:
             changed.append(name)
     return sorted(changed)

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+from digideep.errors import CheckpointError, one_line
 from digideep.types import Counters, Episode, StateDict
 
-__all__ = ["Goal", "RunnerState", "ScoredTest", "mean_and_deviation"]
+__all__ = ["Goal", "RunnerState", "ScoredTest", "mean_and_deviation", "numbers_of"]
+
+Numbers = TypeVar("Numbers", bound=tuple[Any, ...])
+
+_KINDS: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,)}
+
+
+def numbers_of(kind: type[Numbers], state: Mapping[str, Any], *, where: str) -> Numbers:
+    """Return the NamedTuple `kind` with the numbers of a checkpoint; other keys are ignored.
+
+    Raises:
+        CheckpointError: one is missing, or of another type than `kind` declares; `where` is named.
+    """
+    values: dict[str, Any] = {}
+    for name, declared in get_type_hints(kind).items():
+        value = values[name] = state.get(name) if isinstance(state, Mapping) else None
+        if type(value) not in _KINDS.get(declared, (type(value),)):
+            found = one_line(repr(value), limit=60)
+            raise CheckpointError(
+                f"{where}/{name}: expected {declared.__name__}, found {found}; take another checkpoint"
+            )
+    return kind(**values)
 
 
 def mean_and_deviation(episodes: Sequence[Episode]) -> tuple[float, float]:
@@ -93,7 +115,7 @@ class RunnerState(NamedTuple):
     @classmethod
     def from_plain(cls, state: Mapping[str, Any]) -> RunnerState:
         """Return the state that `to_plain` wrote; other keys are ignored."""
-        fields = {name: state[name] for name in cls._fields}
-        if fields["last_test"] is not None:
-            fields["last_test"] = ScoredTest(**fields["last_test"])
-        return cls(**fields)
+        found = numbers_of(cls, state, where="runner")
+        if found.last_test is None:
+            return found
+        return found._replace(last_test=numbers_of(ScoredTest, state["last_test"], where="runner/last_test"))

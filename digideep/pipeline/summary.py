@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -15,6 +16,8 @@ __all__ = ["KILLED", "STATES", "State", "Summary", "scores_from_varlog"]
 
 State = Literal["running", "stopped", "failed", "done"]
 STATES = ("running", "stopped", "failed", "done")
+_WRITING = threading.Lock()
+_GREATEST = 1e300  # beyond it nothing can be computed with; JSON knows integers of any length
 KILLED = "ended without a word: killed, or the machine went down"
 
 
@@ -84,7 +87,8 @@ class Summary:
         Raises:
             StorageError: it could not be replaced; the former one stands.
         """
-        publish_json(paths.summary, self.to_plain())
+        with _WRITING:  # what is written last is what was known last
+            publish_json(paths.summary, self.to_plain())
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Take over `values` by key; a new `last_test` becomes `best_test` where it is better.
@@ -121,23 +125,34 @@ class Summary:
             return
         entry = {name: test[name] for name in ("mean_return", "std_return", "n")}
         best = self.best_test
-        is_the_best = best is not None and all(best[name] == entry[name] for name in entry) and not best["checkpoint"]
-        if best is None or entry["mean_return"] > best["mean_return"] or (is_the_best and checkpoint):
+        # Among equals the latest that is saved: `best` ranks checkpoints so too, and retention keeps what it names.
+        is_equal = best is not None and entry["mean_return"] == best["mean_return"]
+        if best is None or entry["mean_return"] > best["mean_return"] or (is_equal and checkpoint):
             self.best_test = {"checkpoint": checkpoint, **entry}
 
     def keep_only(self, numbers: Iterable[int]) -> None:
         """Forget checkpoints that are not in `numbers`: retention or a resume from an earlier one removed them."""
         kept = set(numbers)
         self.checkpoints = [entry for entry in self.checkpoints if checkpoint_number(entry["name"]) in kept]
+        self._name_only_what_is_left()
+
+    def _name_only_what_is_left(self) -> None:
+        best = self.best_test
+        if best is not None and all(best["checkpoint"] != entry["name"] for entry in self.checkpoints):
+            self.best_test = {**best, "checkpoint": None}
 
     def best(self) -> list[int]:
-        """Return the numbers of the checkpoints by score, the best and among equals the latest first."""
+        """Return the numbers of the checkpoints by score, the best first; among equals that of `best_test`, then later.
+
+        What retention keeps and what `--checkpoint best` loads are the first of these.
+        """
+        tested = None if self.best_test is None else self.best_test["checkpoint"]
         scored = [
-            (entry["mean_return"], number)
+            (entry["mean_return"], entry["name"] == tested, number)
             for entry in self.checkpoints
             if entry["mean_return"] is not None and (number := checkpoint_number(entry["name"])) is not None
         ]
-        return [number for _, number in sorted(scored, reverse=True)]
+        return [number for *_, number in sorted(scored, reverse=True)]
 
     def rebuild_checkpoints(self, found: Sequence[tuple[int, int, int]], rows: Sequence[Mapping[str, Any]]) -> None:
         """Make the list of checkpoints anew from what is on disk.
@@ -151,6 +166,7 @@ class Summary:
             {"name": f"checkpoint-{number}", "epoch": epoch, "frame": frame, "mean_return": score}
             for (number, epoch, frame), score in sorted(zip(found, scores, strict=True))
         ]
+        self._name_only_what_is_left()
 
 
 def scores_from_varlog(rows: Sequence[Mapping[str, Any]], frames: Sequence[int]) -> list[float | None]:
@@ -163,7 +179,7 @@ def scores_from_varlog(rows: Sequence[Mapping[str, Any]], frames: Sequence[int])
         for name, series in latest.items():
             entry = entries.get(name)
             mean = entry.get("mean") if isinstance(entry, Mapping) else None
-            if isinstance(mean, float | int):
+            if mean is not None and _is_number(mean):
                 series.append((meta["frame"], float(mean)))
     scores: list[float | None] = []
     for frame in frames:
@@ -181,11 +197,11 @@ def _finite(value: Any) -> Any:
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < _GREATEST
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is float or type(value) is int
+    return (type(value) is float or type(value) is int) and -_GREATEST < value < _GREATEST
 
 
 def _is_number_or_none(value: object) -> bool:
@@ -194,11 +210,17 @@ def _is_number_or_none(value: object) -> bool:
 
 def _is_test(value: object) -> bool:
     keys = ("mean_return", "std_return", "n")
-    return value is None or (isinstance(value, dict) and all(_is_number_or_none(value.get(key)) for key in keys))
+    return value is None or (
+        isinstance(value, dict) and all(key in value and _is_number_or_none(value[key]) for key in keys)
+    )
+
+
+def _is_last_test(value: object) -> bool:
+    return _is_test(value) and (value is None or _is_count(value.get("frame")))  # type: ignore[attr-defined]
 
 
 def _is_best_test(value: object) -> bool:
-    return _is_test(value) and (value is None or isinstance(value.get("checkpoint"), str | None))  # type: ignore[attr-defined]
+    return _is_test(value) and (value is None or isinstance(value.get("checkpoint", 0), str | None))  # type: ignore[attr-defined]
 
 
 def _is_checkpoint_list(value: object) -> bool:
@@ -219,7 +241,7 @@ _CHECKS = {
     "exactness": lambda value: isinstance(value, str),
     **dict.fromkeys(("epoch", "frame", "episode", "env_errors", "restarts"), _is_count),
     **dict.fromkeys(("wall_s", "frames_per_s"), _is_number_or_none),
-    "last_test": _is_test,
+    "last_test": _is_last_test,
     "best_test": _is_best_test,
     "checkpoints": _is_checkpoint_list,
 }

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from digideep.errors import CheckpointError, UsageError, one_line
-from digideep.utility.codec import DTYPES
+from digideep.utility.codec import DTYPES, CodecError
 from digideep.utility.strictjson import loads_json
 
 __all__ = ["Readable", "read_safetensors", "write_safetensors"]
@@ -27,8 +27,9 @@ _CODES = {
     **{f"{sign}int{bits}": f"{'U' if sign else 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 _DTYPES = {code: DTYPES[name] for name, code in _CODES.items()}
-_MAX_HEADER = 16 << 20
+_MAX_HEADER = 4 << 20  # 20,000 arrays; larger ones take long to read, whatever they hold
 _MAX_DIMENSIONS = 32
+_MAX_ARRAYS = 20_000  # of one component; decoding takes time for each
 
 
 class Readable(Protocol):
@@ -44,7 +45,7 @@ class Readable(Protocol):
 
 
 def write_safetensors(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
-    """Yield the content of the file piece by piece: the header, then each array, whose memory is not copied.
+    """Return the content of the file piece by piece: the header, then each array, whose memory is not copied.
 
     The same names, dtypes, shapes and values give the same bytes, in whatever order the mapping has them.
 
@@ -53,6 +54,7 @@ def write_safetensors(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes | memo
 
     Raises:
         ValueError: an array is not contiguous, has another dtype, or the name that is taken.
+        CodecError: there are more arrays, or longer names, than the reader takes.
     """
     header: dict[str, Any] = {}
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # widest first aligns all
@@ -65,8 +67,15 @@ def write_safetensors(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes | memo
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    yield struct.pack("<Q", len(text)) + text
-    for _, array in ordered:
+    if len(header) > _MAX_ARRAYS or len(text) > _MAX_HEADER:
+        limits = f"at most {_MAX_ARRAYS} arrays, described in {_MAX_HEADER} bytes"
+        raise CodecError(f"expected {limits}, found {len(header)} in {len(text)} bytes; put them into fewer arrays")
+    return _pieces(struct.pack("<Q", len(text)) + text, [array for _, array in ordered])
+
+
+def _pieces(header: bytes, arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
+    yield header
+    for array in arrays:
         if array.nbytes:
             little = array.astype(array.dtype.newbyteorder("<"), copy=False)
             yield little.reshape(-1).view(np.uint8).data
@@ -120,6 +129,8 @@ def _parse(text: bytes, *, data_bytes: int) -> list[_Entry]:
     if not isinstance(header, dict):
         raise CheckpointError("expected an object as header, found something else")
     header.pop("__metadata__", None)
+    if len(header) > _MAX_ARRAYS:
+        raise CheckpointError(f"expected at most {_MAX_ARRAYS} arrays in a file, found {len(header)}")
     entries = sorted(
         (_entry(name, value) for name, value in header.items()), key=lambda entry: (entry.begin, entry.end)
     )

@@ -45,6 +45,7 @@ __all__ = [
 
 _FORMAT = "digideep-signature"
 _VERSION = 1
+_MAKES_OTHERS = ("GymV21Environment", "GymV26Environment")
 
 
 class Trust(NamedTuple):
@@ -69,7 +70,8 @@ def needed_modules(params: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the modules beyond level data that a params tree names, sorted.
 
     Looked at: `type` of every node, `/env/from_module`, the module of a `module:id` in `/env/model_name`, and
-    `/runner/on_epoch`.
+    `/runner/on_epoch`. An environment that makes another one by a name in its arguments stands for the package `gym`,
+    which imports whatever module that name begins with.
     """
     names = {str(found[TYPE]).partition(":")[0] for _, found in nodes(params)}
     environment, runner = (_mapping(params.get(key)) for key in ("env", "runner"))
@@ -77,6 +79,8 @@ def needed_modules(params: Mapping[str, Any]) -> tuple[str, ...]:
     names.update(ref.partition(":")[0] for ref in references if isinstance(ref, str) and ":" in ref)
     if isinstance(environment.get("from_module"), str):
         names.add(environment["from_module"])
+    if str(environment.get("model_name")).rpartition(":")[2].startswith(_MAKES_OTHERS):
+        names.add("gym")
     return tuple(sorted(name for name in names if name and not is_allowed(name, consented(()))))
 
 
@@ -126,8 +130,9 @@ def require(trust: Trust, params: Mapping[str, Any], *, session: Path, consent: 
 def untrusted(session: Path, trust: Trust, what: str) -> str:
     """Return the message of a TrustError: `what` of a session is needed and not trusted; why, and the two ways out."""
     where = one_line(session)
+    found = f"{trust.reason}, but not with that" if trust.code else trust.reason
     return one_line(
-        f"{where}: expected a trusted session, since it needs its {what}, found that {trust.reason}; if you trust it, "
+        f"{where}: expected a trusted session, since it needs its {what}, found that {found}; if you trust it, "
         f"give --trust-session once, or run 'python -m digideep.sessions trust {where}'"
     )
 

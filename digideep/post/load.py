@@ -10,6 +10,7 @@ from digideep.errors import UsageError, one_line
 from digideep.pipeline.layout import check_session
 from digideep.pipeline.relaunch import told_files
 from digideep.pipeline.snapshot import differing_files, runs_from
+from digideep.pipeline.trust import assess
 from digideep.post.loader import Loader
 
 if TYPE_CHECKING:
@@ -32,16 +33,16 @@ def load(path: str | os.PathLike[str], *, trust_session: bool = False) -> Loader
         UsageError: there is no session, or one of its files is missing or malformed.
     """
     paths = check_session(path)
-    if message := _difference(paths):
+    if message := _difference(paths, trusted=assess(paths, trust_session=trust_session).code):
         warnings.warn(message, stacklevel=2)
     return Loader(paths, trust_session=trust_session)
 
 
-def _difference(paths: SessionPaths) -> str:
+def _difference(paths: SessionPaths, *, trusted: bool) -> str:
     if runs_from(paths.modules):
         return ""
     try:
-        differing = differing_files(paths.modules)
+        differing = differing_files(paths.modules, trusted=trusted)
     except UsageError as error:
         return f"the code of the session cannot be compared with the one that reads it: {error}"
     if not differing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from digideep.errors import CheckpointError, UsageError, one_line
 from digideep.pipeline.fsio import read_json
-from digideep.pipeline.inventory import effective_params
+from digideep.pipeline.inventory import effective_params, summary_of
 from digideep.pipeline.layout import SessionPaths, read_meta
 from digideep.pipeline.snapshot import locate
 from digideep.pipeline.summary import Summary
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from digideep.post.policy import LoadedPolicy
 
 __all__ = ["Loader"]
+
+logger = logging.getLogger(__name__)
 
 
 class Loader:
@@ -72,16 +75,20 @@ class Loader:
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints on disk by number: {"name", "number", "epoch", "frame", "mean_return"}.
 
-        `mean_return` is None where no episode had ended. What a checkpoint holds is verified by `policy` and by
-        `python -m digideep.sessions fsck`, not here.
+        `mean_return` is None where no episode had ended. One whose manifest is damaged is left out with a warning; what
+        a checkpoint holds is verified by `policy` and by `python -m digideep.sessions fsck`, not here.
         """
         from digideep.pipeline.verified import read_manifest
 
-        scores = {entry["name"]: entry["mean_return"] for entry in Summary.read(self._paths).checkpoints}
+        scores = {entry["name"]: entry["mean_return"] for entry in summary_of(self._paths)[0].checkpoints}
         store, found = self._store(), []
         for number in store.numbers():
             path = store.path(number)
-            manifest = read_manifest(path, number=number, session_id=store.session_id)
+            try:
+                manifest = read_manifest(path, number=number, session_id=store.session_id)
+            except CheckpointError as error:
+                logger.warning("%s is damaged and left out: %s", path.name, error)
+                continue
             counts = {"number": number, "epoch": manifest["epoch"], "frame": manifest["frame"]}
             found.append({"name": path.name, **counts, "mean_return": scores.get(path.name)})
         return found
@@ -92,15 +99,15 @@ class Loader:
         `epoch`, `frame`, `episode` and `clock` say where a row stands; `train/return` is the mean of that metric,
         `train/return/std` its deviation, and so on for `num`, `min` and `max`.
         """
-        return columns(read_rows(self._paths.varlog))
+        return _columns(self._paths.varlog)
 
     def prolog(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the seconds by block since the row before, as arrays `[rows]`; `<block>/count` is how often."""
-        return columns(read_rows(self._paths.prolog))
+        return _columns(self._paths.prolog)
 
     def monlog(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the usage of the machine as arrays `[rows]` by name."""
-        return columns(read_rows(self._paths.monlog))
+        return _columns(self._paths.monlog)
 
     def policy(self, checkpoint: str | int = "last", *, agent: str | None = None, device: str = "cpu") -> LoadedPolicy:
         """Return a policy of the session, its normaliser inside. Imports torch.
@@ -139,7 +146,7 @@ class Loader:
             return store.load()
         if checkpoint == "best":
             numbers = set(store.numbers())
-            ranked = [number for number in Summary.read(self._paths).best() if number in numbers]
+            ranked = [number for number in summary_of(self._paths)[0].best() if number in numbers]
             if not ranked:
                 raise CheckpointError(f"{one_line(self.path)}: expected a checkpoint with a score, found none")
             return store.load(ranked[0])
@@ -158,6 +165,14 @@ class Loader:
         missing = [name for name in needed_modules(params) if locate(name) is None]
         if trust.code and missing and own not in sys.path:
             sys.path.append(own)
+
+
+def _columns(log: Path) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        return columns(read_rows(log))
+    except OSError as error:
+        found = one_line(error.strerror or error)
+        raise UsageError(f"{one_line(log)}: expected a log that can be read, found {found}; restore it") from error
 
 
 def _agent_name(params: Mapping[str, Any], agent: str | None) -> str:

@@ -18,7 +18,7 @@ from digideep.utility.monitoring import Monitor
 from digideep.utility.node import Config, build, configure
 from digideep.utility.tree import get
 
-__all__ = ["LoadedPolicy", "load_policy"]
+__all__ = ["LoadedPolicy", "NoMemory", "load_policy"]
 
 logger = logging.getLogger(__name__)
 
@@ -124,13 +124,15 @@ def _nested(leaves: Mapping[str, Any]) -> Any:
     return tuple(nested.values()) if list(nested) == [str(index) for index in range(len(nested))] else nested
 
 
-class _NoMemory:
+class NoMemory:
     """Stands where an agent expects its memory: a policy that is read does not learn."""
 
     def last_chunk(self) -> Chunk:
+        """Refuse."""
         self._refuse()
 
     def sample(self, spec: SampleSpec, rng: np.random.Generator, out: Batch | None = None) -> Batch:
+        """Refuse."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:
@@ -150,14 +152,17 @@ def load_policy(
         device: where it computes.
 
     Raises:
-        CheckpointError: a part that a policy needs is missing, or does not fit the parameters.
+        CheckpointError: a part that a policy needs is missing, malformed, or does not fit the parameters.
         TrustError: the node names a module that is not allowed.
     """
     components = checkpoint.components
     runner = _component(components, "runner", where=checkpoint)
     if not isinstance(runner.get("env_spec"), Mapping):
         raise CheckpointError(f"{checkpoint.path.name}: expected env_spec in the runner's state, found none")
-    spec = spec_from_plain(runner["env_spec"])
+    try:
+        spec = spec_from_plain(runner["env_spec"])
+    except ShapeError as error:
+        raise CheckpointError(f"{checkpoint.path.name}: {error}; it holds no policy") from error
     statistics = build(
         params["explorer"]["train"]["statistics"], where="/explorer/train/statistics", spec=spec, num_envs=1
     )
@@ -168,7 +173,7 @@ def load_policy(
         config,
         name=agent,
         spec=spec,
-        memory=_NoMemory(),
+        memory=NoMemory(),
         device=device,
         seed=0,
         monitor=Monitor().monitor,

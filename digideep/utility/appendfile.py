@@ -12,11 +12,12 @@ from pathlib import Path
 
 from digideep.errors import StorageError
 
-__all__ = ["AppendFile", "open_append", "open_plain"]
+__all__ = ["AppendFile", "open_append", "open_plain", "rewrite"]
 
 logger = logging.getLogger(__name__)
 
 _PENDING_BYTES = 8 * 2**20  # kept in memory while the disk refuses them; beyond this the oldest records are lost
+_PIECE_BYTES = 2**20
 # O_NONBLOCK has no effect on a file; on a FIFO that somebody put in its place it keeps the open from waiting.
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -24,17 +25,39 @@ WholeLength = Callable[[int, int], int]
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Return a descriptor of the regular file `path`; links, FIFOs and devices raise OSError."""
+    """Return a descriptor of the regular file `path`; links, FIFOs and devices raise OSError.
+
+    So does, unless it is only read, a file that has another name too: what is written would appear there.
+    """
     descriptor = os.open(path, flags | _SAFE, 0o644)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    is_read_only = flags & os.O_ACCMODE == os.O_RDONLY
+    if not stat.S_ISREG(status.st_mode) or (status.st_nlink > 1 and not is_read_only):
         os.close(descriptor)
-        raise OSError(f"{path} is not a regular file")
+        found = f"one with {status.st_nlink} names" if stat.S_ISREG(status.st_mode) else "something else"
+        raise OSError(f"{path}: expected a regular file of its own, found {found}")
     return descriptor
 
 
 def open_append(path: Path | str) -> int:
     """Return a descriptor that appends to the regular file `path`, made if missing."""
     return open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+
+
+def rewrite(path: Path | str, *, begin: int = 0, end: int | None = None) -> None:
+    """Write what a file holds from `begin` to `end` once more over itself, so that the next fsync is about it again.
+
+    After a failed fsync the system takes what it could not write for written; another fsync alone may report success.
+    What is appended meanwhile is not touched, nor what lies beyond `end` (None: where the file ends now). Raises
+    OSError.
+    """
+    descriptor = open_plain(path, os.O_RDWR)
+    try:
+        stop = os.fstat(descriptor).st_size if end is None else end
+        while piece := os.pread(descriptor, min(_PIECE_BYTES, max(0, stop - begin)), begin):
+            begin += os.pwrite(descriptor, piece, begin)
+    finally:
+        os.close(descriptor)
 
 
 class AppendFile:
@@ -57,6 +80,8 @@ class AppendFile:
         self._lock = threading.RLock()
         self._descriptor: int | None = None
         self._length = 0  # of the whole records in the file; meaningful while it is open
+        self._durable = 0  # of these, the ones that an fsync has confirmed; less is no harm
+        self._is_doubtful = False  # an fsync has failed since
         self._torn = False  # bytes of a record stand beyond _length and could not be removed yet
         self._pending: deque[bytes] = deque()
         self._pending_bytes = 0
@@ -86,22 +111,51 @@ class AppendFile:
                 return False
             return True
 
-    def sync(self) -> int:
-        """Make what has been written durable; return the length in bytes that a checkpoint may rely on."""
+    def length(self) -> int:
+        """Write what is waiting and return the length in bytes that a checkpoint may rely on once it is durable.
+
+        Records that the disk refuses for now count: written later, they stand before this length, and a resume from
+        the checkpoint keeps them.
+        """
         with self._lock:
-            try:
-                self.flush()
-                if self._descriptor is None:
-                    if not self.path.exists():
-                        return 0
-                    self._open()
-                assert self._descriptor is not None
-                os.fsync(self._descriptor)
-            except OSError as error:
-                self._failed(error)
-                if self._descriptor is None:
-                    return self._size_on_disk()
-            return self._length
+            self.flush()
+            return self._length_in_file() + self._pending_bytes
+
+    def _length_in_file(self) -> int:
+        try:
+            if self._descriptor is None:
+                if not self.path.exists():
+                    return 0
+                self._open()
+        except OSError as error:
+            self._failed(error)
+            return self._size_on_disk()
+        return self._length
+
+    def sync(self) -> int:
+        """Make what has been written durable; return the length in bytes that a checkpoint may rely on.
+
+        Others may append meanwhile: they do not wait for the disk.
+        """
+        with self._lock:
+            length = self.length()
+            written = length - self._pending_bytes
+            descriptor = None if self._descriptor is None else os.dup(self._descriptor)
+            begin = self._durable if self._is_doubtful else None
+        if descriptor is None:
+            return length
+        try:
+            if begin is not None:
+                rewrite(self.path, begin=begin, end=written)
+            os.fsync(descriptor)
+        except OSError as error:
+            self._is_doubtful = True
+            self._failed(error)
+        else:
+            self._durable, self._is_doubtful = written, False
+        finally:
+            os.close(descriptor)
+        return length
 
     def truncate(self, length: int) -> int:
         """Cut the file to `length` bytes and return its length; what was waiting is dropped.
@@ -123,6 +177,7 @@ class AppendFile:
                 os.ftruncate(self._descriptor, min(size, length))
                 self._mend(self._descriptor)
                 os.fsync(self._descriptor)
+                self._durable = self._length
             except OSError as error:
                 raise StorageError(
                     f"{self.path}: expected a file that can be cut to {length} bytes, found {error}; "
@@ -133,7 +188,8 @@ class AppendFile:
     def close(self) -> None:
         """Write what is waiting and close; a later record opens the file again."""
         with self._lock:
-            self.flush()
+            if not self.flush():
+                logger.warning("%s: cannot be written; its last records are lost", self.path)
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import importlib
 import importlib.util
 import keyword
+import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,12 +22,14 @@ from digideep.errors import DigideepError, MissingExtraError, TrustError, UsageE
 
 __all__ = [
     "BUILT_IN",
+    "CODE_FROM",
     "ENVIRONMENT_PACKAGES",
     "fault_of_user",
     "import_file",
     "import_module",
-    "missing_module",
     "is_allowed",
+    "is_ours",
+    "missing_module",
     "place_of",
     "resolve",
     "searching",
@@ -32,19 +37,21 @@ __all__ = [
     "top_level",
 ]
 
+logger = logging.getLogger(__name__)
+
 BUILT_IN = ("digideep",)
 """Packages whose modules configuration may name without anybody's consent."""
 
 ENVIRONMENT_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
-"""Installed packages of environments, which configuration may name without anybody's consent as well."""
-
-ENVIRONMENT_PACKAGES = ("ale_py", "shimmy", "minigrid", "gymnasium_robotics", "envpool")
 """Installed packages that register environments; naming one is data, not code."""
 
+CODE_FROM = "DIGIDEEP_CODE_FROM"
+"""Variable that holds the `modules/` whose code a process runs, where that is the code of a session."""
+
 _EXTRAS = {"ale_py": "atari", "cv2": "atari", "shimmy": "dm", "minigrid": "minigrid", "envpool": "envpool"}
+_FILE_LIMIT_BYTES = 16 << 20
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LOADED_WITHOUT_USER = (DigideepError, KeyboardInterrupt, MemoryError)
 
 
 def is_allowed(module: str, allowed: Iterable[str]) -> bool:
@@ -93,10 +100,8 @@ def import_module(
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise missing_module(name, where=where) from error
         raise fault_of_user(error, where=where) from error
-    except _LOADED_WITHOUT_USER:
-        raise
-    except (Exception, SystemExit) as error:
-        if is_allowed(name, BUILT_IN):
+    except BaseException as error:  # whatever a user's module raises on its way in is its own fault
+        if isinstance(error, DigideepError) or is_ours(error) or is_allowed(name, BUILT_IN):
             raise
         raise fault_of_user(error, where=where) from error
 
@@ -113,20 +118,41 @@ def import_file(path: Path, *, where: str) -> ModuleType:
     shown = one_line(path)
     if not os.path.isfile(path):
         raise UsageError(f"{where}: expected a Python file, found none at {shown}; check the path")
+    if (size := os.path.getsize(path)) > _FILE_LIMIT_BYTES:
+        raise UsageError(
+            f"{where}: expected a Python file of at most {_FILE_LIMIT_BYTES} bytes, found {size} at {shown}; check it"
+        )
     name = path.stem
     if not name.isidentifier() or keyword.iskeyword(name):
         raise UsageError(f"{where}: expected a file name that can be a module's, found {path.name!r}; rename the file")
-    _refuse_taken_name(name, path, where=where)
+    is_carried = _is_carried(name)
+    if not is_carried:
+        _refuse_taken_name(name, path, where=where)
+    elif not filecmp.cmp(str(importlib.util.find_spec(name).origin), path, shallow=False):  # type: ignore[union-attr]
+        logger.warning(
+            "%s was edited since the session was made, which runs the code it was made with; "
+            "to go on with the edited file, give --code installed",
+            shown,
+        )
     try:
-        with searching(before=(path.parent,), bytecode=False):
+        with searching(before=() if is_carried else (path.parent,), bytecode=False):
             loaded = sys.modules.get(name)
             return importlib.import_module(name) if loaded is None else importlib.reload(loaded)
     except DigideepError as error:
         raise type(error)(f"{place_of(error, str(path))}: {error}") from error
-    except _LOADED_WITHOUT_USER:
-        raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_ours(error):
+            raise
         raise fault_of_user(error, where=f"{shown}:1", file=str(path)) from error
+
+
+def _is_carried(name: str) -> bool:
+    """Whether this process runs the code of a session, and the session carries a module of this name."""
+    modules = os.environ.get(CODE_FROM)
+    spec = importlib.util.find_spec(name) if modules and name not in sys.modules else None
+    loaded = sys.modules.get(name)
+    origin = getattr(loaded, "__file__", None) if spec is None else spec.origin
+    return bool(modules and origin) and os.path.dirname(str(origin)) == modules
 
 
 def resolve(reference: str, *, where: str, allowed: Iterable[str] = BUILT_IN) -> Any:
@@ -145,6 +171,17 @@ def resolve(reference: str, *, where: str, allowed: Iterable[str] = BUILT_IN) ->
         raise UsageError(f"{where}: expected a name in module {name!r}, found {found!r}; check its spelling") from None
 
 
+def is_ours(error: BaseException) -> bool:
+    """Whether an error that code of the user let through is about this process: no memory, or Ctrl-C as Python has it.
+
+    Where signals have handlers of their own, whoever raises KeyboardInterrupt means something else.
+    """
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    return isinstance(error, MemoryError) or (
+        is_interrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+
+
 def fault_of_user(error: BaseException, *, where: str, file: str | None = None) -> UsageError:
     """Return the one-line error for what the user's code raised, beginning with file and line where they are known.
 
@@ -155,10 +192,8 @@ def fault_of_user(error: BaseException, *, where: str, file: str | None = None) 
     return UsageError(f"{place}: expected code that runs, found {text}; correct it there")
 
 
-def _message(error: BaseException) -> str:
-    if isinstance(error, SyntaxError):
-        return error.msg
-    return str(error)
+def _message(error: BaseException) -> object:
+    return error.msg if isinstance(error, SyntaxError) else error
 
 
 def place_of(error: BaseException, file: str | None) -> str:
@@ -192,7 +227,8 @@ def _refuse_taken_name(name: str, path: Path, *, where: str) -> None:
     spec = loaded.__spec__ if loaded is not None else importlib.util.find_spec(name)
     taken = name in sys.stdlib_module_names or loaded is not None or spec is not None
     origin = spec.origin if spec is not None else None
-    if taken and not (origin and os.path.exists(origin) and os.path.samefile(origin, path)):
+    # A session that runs its own code has a copy of this file on the path.
+    if taken and not (origin and os.path.exists(origin) and filecmp.cmp(origin, path, shallow=False)):
         owner = one_line(origin or "the standard library")
         raise UsageError(
             f"{where}: expected a name that no other module has, found {path.name!r}, which is also {owner}; "

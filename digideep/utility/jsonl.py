@@ -53,6 +53,10 @@ class JsonlWriter:
         """Try again to write rows that could not be written."""
         self._file.flush()
 
+    def length(self) -> int:
+        """Write out all rows and return the length of the file in bytes."""
+        return self._file.length()
+
     def sync(self) -> int:
         """Make all rows durable and return the length of the file in bytes."""
         return self._file.sync()

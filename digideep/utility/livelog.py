@@ -50,7 +50,7 @@ class SafeStream:
 
     def _now(self) -> TextIO | None:
         # Asked each time: tests and notebooks exchange sys.stderr, and it is None without a console.
-        return self._stream if self._stream is not None else sys.stderr
+        return self._stream if self._stream is not None else getattr(sys.stderr, "unbounded", sys.stderr)
 
 
 class LiveLine:
@@ -64,6 +64,7 @@ class LiveLine:
         self.enabled = self.stream.is_terminal
         self._interval_s = interval_s
         self._shown = ""
+        self._is_over = False
         self._written_s = -interval_s
         self._lock = threading.RLock()
 
@@ -83,6 +84,8 @@ class LiveLine:
     def above(self, text: str) -> bool:
         """Write whole lines above the live line; return whether it was possible."""
         with self._lock:
+            if self._is_over:
+                return False
             if not self._shown:
                 return self.stream.write(text)
             return self.stream.write(f"\r\x1b[K{text}{self._shown}")
@@ -93,6 +96,14 @@ class LiveLine:
             if self._shown:
                 self._shown = ""
                 self._draw("")
+
+    def end_with(self, text: str) -> None:
+        """Write whole lines after which nothing is written any more, by whatever thread."""
+        with self._lock:
+            self.clear()
+            self.above(text)
+            self._is_over = True
+            self.enabled = False
 
     def _draw(self, text: str) -> None:
         if not self.stream.write(f"\r\x1b[K{text}"):

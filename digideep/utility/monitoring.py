@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from digideep.errors import ShapeError, one_line
 
-__all__ = ["CLOCK_PREFIXES", "Monitor", "Moments", "moments_of", "pooled"]
+__all__ = ["CLOCK_PREFIXES", "MAX_METRICS", "Monitor", "Moments", "moments_of", "pooled"]
 
 logger = logging.getLogger(__name__)
 
 CLOCK_PREFIXES = ("time/", "machine/")  # names whose values depend on the clock or the machine
+MAX_METRICS = 1000  # names that environments may bring into a run
 _META = ("epoch", "frame", "episode", "clock")
 _LARGEST = sys.float_info.max
 
@@ -31,6 +32,21 @@ class Moments(NamedTuple):
 
 
 _NOTHING = Moments()
+
+
+def _read(saved: Any) -> Moments:
+    wrong = len(saved) != len(Moments._fields) or any(type(value) not in (int, float) for value in saved)
+    if wrong or type(saved[0]) is not int or saved[0] < 0:
+        raise TypeError(f"expected {len(Moments._fields)} numbers, found {one_line(saved, limit=80)}")
+    if saved[0] > 0 and not all(-_LARGEST <= value <= _LARGEST for value in saved):
+        raise ValueError(f"expected finite numbers, found {one_line(saved, limit=80)}")
+    return Moments(*saved)
+
+
+def _read_counts(saved: Mapping[str, Any]) -> dict[str, int]:
+    if any(type(count) is not int for count in saved.values()):
+        raise TypeError(f"expected counts, found {one_line(saved, limit=80)}")
+    return dict(saved)
 
 
 class _Series:
@@ -65,6 +81,20 @@ class Monitor:
         self.meta: dict[str, int | float] = dict.fromkeys(_META, 0)
         self.nonfinite: dict[str, int] = {}
         self._series: dict[str, _Series] = {}
+        self._admitted: dict[str, None] = {}
+        self._has_refused = False
+
+    def admits(self, name: str) -> bool:
+        """Whether there is room for the metric `name` of an environment; a warning tells of the first without."""
+        if name in self._admitted:
+            return True
+        if len(self._admitted) < MAX_METRICS:
+            self._admitted[name] = None
+            return True
+        if not self._has_refused:
+            logger.warning("%s: left out, as are others: %d metrics are kept of a run", one_line(name), MAX_METRICS)
+        self._has_refused = True
+        return False
 
     def set_meta(self, **values: int | float) -> None:
         """Set epoch, frame, episode or clock (seconds), which stand in the next row."""
@@ -145,8 +175,10 @@ class Monitor:
         apart from the rest: `load_state_dict` wants it back in its place.
         """
         steady = {key: value for key, value in self.meta.items() if key != "clock"}
+        admitted = {"admitted": list(self._admitted)} if self._admitted else {}
         return {
             "meta": steady,
+            **admitted,
             **self._state_of(clock_like=False),
             "clocks": {"clock": self.meta["clock"], **self._state_of(clock_like=True)},
         }
@@ -154,13 +186,14 @@ class Monitor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`; without its key `clocks` clock-like windows start empty."""
         clocks = state.get("clocks", {"clock": 0.0, "series": {}, "nonfinite": {}})
-        self.meta = {**dict.fromkeys(_META, 0), **state["meta"], "clock": clocks["clock"]}
-        self.nonfinite = {**state["nonfinite"], **clocks["nonfinite"]}
+        self.meta = {**dict.fromkeys(_META, 0), **state["meta"], "clock": float(clocks["clock"])}
+        self.nonfinite = _read_counts({**state["nonfinite"], **clocks["nonfinite"]})
+        self._admitted = dict.fromkeys(str(name) for name in list(state.get("admitted", ()))[:MAX_METRICS])
         self._series = {}
         for name, saved in {**state["series"], **clocks["series"]}.items():
             series = self._series[name] = _Series(int(saved["window"]))
-            series.history.extend(Moments(*moments) for moments in saved["history"])
-            series.set(Moments(*saved["current"]))
+            series.history.extend(_read(moments) for moments in saved["history"])
+            series.set(_read(saved["current"]))
 
     def _state_of(self, *, clock_like: bool) -> dict[str, Any]:
         # Sorted, since the order in which names first appear may differ between runs that are otherwise equal.

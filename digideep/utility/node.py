@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from digideep.errors import ConfigError, one_line
 from digideep.utility.imports import BUILT_IN, resolve
-from digideep.utility.values import check_range, check_value, nearest, plain, type_name
+from digideep.utility.values import check_range, check_value, nearest, plain, type_name, unknown
 
 __all__ = [
     "TYPE",
@@ -224,7 +224,7 @@ def _make(cls: type[T], fields: Mapping[str, Any], *, where: str) -> T:
     hints = field_types(cls)
     for key in fields:
         if key not in hints:
-            raise ConfigError(f"{where}: unknown key {one_line(key, limit=80)!r}{nearest(str(key), hints)}")
+            raise ConfigError(f"{where}: {unknown(key, hints)}")
     checked = {key: check_value(value, hints[key], where=f"{where}/{key}") for key, value in fields.items()}
     missing = [f.name for f in dataclasses.fields(cls) if _required(f) and f.name not in checked]
     if missing:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from digideep.errors import CheckpointError
+from digideep.errors import CheckpointError, one_line
 
 __all__ = [
     "derive",
@@ -54,7 +54,12 @@ def set_generator_state(rng: np.random.Generator, state: Mapping[str, Any]) -> N
     if not isinstance(state, Mapping) or state.get("bit_generator") != expected:
         found = state.get("bit_generator") if isinstance(state, Mapping) else type(state).__name__
         raise CheckpointError(f"random generator: expected the state of a {expected}, found {found!r}")
-    rng.bit_generator.state = dict(state)
+    try:
+        rng.bit_generator.state = dict(state)
+        rng.bit_generator.state  # noqa: B018  what numpy takes without looking it may not be able to give back
+    except Exception as error:
+        found = f"{type(error).__name__}: {one_line(error, limit=200)}"
+        raise CheckpointError(f"random generator: expected the state of a {expected}, found {found}") from error
 
 
 def seed_everything(seed: int) -> None:

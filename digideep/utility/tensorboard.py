@@ -84,6 +84,10 @@ class EventLog:
         """Try again to write events that could not be written."""
         self._file.flush()
 
+    def length(self) -> EventLength:
+        """Write out all events; return the file's name and its length in bytes."""
+        return EventLength(EVENT_FILE, self._file.length())
+
     def sync(self) -> EventLength:
         """Make all events durable; return the file's name and its length in bytes."""
         return EventLength(EVENT_FILE, self._file.sync())
@@ -119,7 +123,7 @@ class EventLog:
 
         self._begun = True
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(exist_ok=True)
         except OSError as error:
             logger.warning("%s: cannot be made (%s)", self._directory, error)
         if self._file.sync() == 0:
@@ -177,11 +181,15 @@ def _events(descriptor: int, size: int) -> Iterator[tuple[Any, int]]:
 
 
 # The child ends when its standard input does: whatever way this process goes, the other end of that pipe is closed.
+# TensorBoard leaves a note about itself among the temporary files: it gets a place of its own, which goes with it.
 _CHILD = """
-import os, sys, threading
+import atexit, os, shutil, sys, tempfile, threading
+tempfile.tempdir = tempfile.mkdtemp(prefix="digideep-tensorboard-")
+atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 def watch():
     while os.read(0, 4096):
         pass
+    shutil.rmtree(tempfile.tempdir, ignore_errors=True)
     os._exit(0)
 threading.Thread(target=watch, daemon=True).start()
 from tensorboard.main import run_main

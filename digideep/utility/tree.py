@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from digideep.errors import UsageError, one_line
-from digideep.utility.values import nearest
+from digideep.utility.values import unknown
 
 __all__ = ["MISSING", "get", "has", "join", "replace", "split"]
 
@@ -56,7 +56,7 @@ def get(tree: Mapping[str, Any], path: str, *, where: str) -> Any:
     """
     found = _find(tree, split(path, where=where))
     if found is MISSING:
-        raise UsageError(f"{where}: unknown path {one_line(path, limit=80)!r}{nearest(path, _all_paths(tree))}")
+        raise UsageError(f"{where}: {unknown(path, _all_paths(tree), what='path')}")
     return found
 
 
@@ -68,7 +68,7 @@ def replace(tree: Mapping[str, Any], path: str, value: Any, *, where: str) -> di
     """
     *parents, last = split(path, where=where)
     if not isinstance(_find(tree, tuple(parents)), Mapping):
-        raise UsageError(f"{where}: unknown path {one_line(path, limit=80)!r}{nearest(path, _all_paths(tree))}")
+        raise UsageError(f"{where}: {unknown(path, _all_paths(tree), what='path')}")
     result = dict(tree)
     level = result
     for key in parents:

@@ -12,10 +12,21 @@ from typing import Any, Literal
 
 from digideep.errors import ConfigError, one_line
 
-__all__ = ["annotation_of", "check_range", "check_value", "closest", "nearest", "plain", "shown", "type_name"]
+__all__ = [
+    "annotation_of",
+    "check_range",
+    "check_value",
+    "closest",
+    "nearest",
+    "plain",
+    "shown",
+    "type_name",
+    "unknown",
+]
 
 _INT_LIMIT = 2**63
 _SHOWN = 60  # characters of a value in a message
+_MAX_DEPTH = 40  # below what the readers of YAML and JSON take, so that what is written reads back
 _KNOWN = 60  # names that are listed where none is near
 
 
@@ -29,15 +40,30 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"; known: {', '.join(sorted(known)[:_KNOWN])}{rest}"
 
 
+def unknown(name: object, names: Iterable[str], *, what: str = "key") -> str:
+    """Return what is said of a name that is none of `names`: what was expected, what was found, and the nearest one."""
+    known = nearest(str(name), names)
+    return f"expected a {what} that exists, found the unknown {what} {one_line(name, limit=80)!r}{known}"
+
+
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that is nearest to `name`; of equally near ones that with the most alike beginning."""
-    name = name[:200]
-    close = difflib.get_close_matches(name, list(names), n=5, cutoff=0.5)
+    """Return the one of `names` that is nearest to `name`; of equally near ones that with the most alike beginning.
+
+    Capitals and small letters, and dashes and underscores, are as good as equal.
+    """
+    spelt = {candidate: _spelling(candidate) for candidate in names}
+    name = _spelling(name[:200])
+    close = difflib.get_close_matches(name, list(spelt.values()), n=5, cutoff=0.6)
     if not close:
         return None
-    ratios = [difflib.SequenceMatcher(None, name, candidate).ratio() for candidate in close]
-    best = [candidate for candidate, ratio in zip(close, ratios, strict=True) if ratio > max(ratios) - 0.01]
-    return max(best, key=lambda candidate: _shared_beginning(name, candidate))
+    ratios = {candidate: difflib.SequenceMatcher(None, name, candidate).ratio() for candidate in close}
+    best = [candidate for candidate, ratio in ratios.items() if ratio > max(ratios.values()) - 0.01]
+    chosen = max(best, key=lambda candidate: _shared_beginning(name, candidate))
+    return next(candidate for candidate, spelling in spelt.items() if spelling == chosen)
+
+
+def _spelling(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 def _shared_beginning(left: str, right: str) -> int:
@@ -121,8 +147,16 @@ def plain(value: Any, *, where: str) -> Any:
 
     Raises:
         ConfigError: something in it is neither a mapping with text keys, a list, a finite number, text, a boolean
-            nor null.
+            nor null, or it is nested too deeply, as what contains itself is.
     """
+    return _plain(value, where=where, depth=0)
+
+
+def _plain(value: Any, *, where: str, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ConfigError(
+            f"{one_line(where, limit=80)}: expected at most {_MAX_DEPTH} nested levels, found more; flatten the value"
+        )
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -132,10 +166,10 @@ def plain(value: Any, *, where: str) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if isinstance(value, list | tuple):
-        return [plain(element, where=f"{where}/{index}") for index, element in enumerate(value)]
+        return [_plain(element, where=f"{where}/{index}", depth=depth + 1) for index, element in enumerate(value)]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {
-            _text(key, where=where): plain(element, where=f"{where}/{one_line(key, limit=_SHOWN)}")
+            _text(key, where=where): _plain(element, where=f"{where}/{one_line(key, limit=_SHOWN)}", depth=depth + 1)
             for key, element in value.items()
         }
     found = f"{type(value).__name__} {one_line(value, limit=_SHOWN)!r}"

@@ -74,7 +74,7 @@ def loads_yaml(text: str, *, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" in line {mark.line + 1} column {mark.column + 1}" if mark else ""
-        problem = one_line(error.problem or error.context, limit=200)
+        problem = one_line(error.problem or error.context, limit=200).removeprefix("found ")
         raise UsageError(f"{where}: expected YAML, found {problem}{place}; correct it there") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{where}: expected YAML, found {one_line(error, limit=200)}; correct it there") from error
