@@ -7,6 +7,7 @@ Two temporary sessions are trained by processes of their own: one for N epochs a
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,9 @@ from digideep.utility.node import configure
 
 __all__ = ["check_resume"]
 
+logger = logging.getLogger(__name__)
+
+_LATER_S = 3.0  # than its runs, whose grace period it waits out, a check is over
 _COMPARED = ("epoch", "cycle", "frame", "episode", "versions", "threads", "device", "components")
 
 
@@ -44,23 +48,29 @@ def check_resume(options: SessionOptions, requests: StopRequest) -> int:
     assert options.check_resume is not None
     epochs = options.check_resume
     loaded = load_params(options)
+    grace_s = loaded.params["runner"].get("grace_s")
+    if isinstance(grace_s, int | float) and grace_s > 0:
+        requests.grace_s = float(grace_s) + _LATER_S
     stdout.say("session: none (check)")
     _check_state(loaded)
     directory = Path(tempfile.mkdtemp(prefix="digideep-check-"))
     interrupted, straight = directory / "interrupted", directory / "straight"
     goal = {"/runner/n_epochs": 2 * epochs, "/runner/total_frames": 0, "/runner/stop_return": None}
     budget = {"/runner/max_iter": epochs, "/runner/max_time": 0.0}
+    runs = _Runs(directory, requests)
     try:
         for session in (interrupted, straight):
-            _train(_creation(options, session), requests, expected=0)
+            runs.train(_creation(options, session), expected=0)
         resume = _resumption(options)
-        _train([*resume, str(interrupted), *_changes({**goal, **budget})], requests, expected=EXIT_PREEMPTED)
-        _train([*resume, str(interrupted), *_changes({"/runner/max_iter": 0})], requests, expected=0)
-        _train([*resume, str(straight), *_changes({**goal, **budget, "/runner/max_iter": 0})], requests, expected=0)
+        runs.train([*resume, str(interrupted), *_changes({**goal, **budget})], expected=EXIT_PREEMPTED)
+        runs.train([*resume, str(interrupted), *_changes({"/runner/max_iter": 0})], expected=0)
+        runs.train([*resume, str(straight), *_changes({**goal, **budget, "/runner/max_iter": 0})], expected=0)
         difference = _compare(interrupted, straight)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
+    finally:
+        requests.on_deadline = None
     if difference:
         raise NotReproducibleError(
             f"--check-resume: expected {epochs} + {epochs} epochs to end with the bits of {2 * epochs}, found the "
@@ -101,21 +111,45 @@ def _changes(changes: Mapping[str, Any]) -> list[str]:
     return ["--repeal", json.dumps(dict(changes))]
 
 
-def _train(arguments: list[str], requests: StopRequest, *, expected: int) -> None:
-    command = [sys.executable, "-m", "digideep.main", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    while True:
-        try:
-            _, errors = process.communicate(timeout=0.2)
-            break
-        except subprocess.TimeoutExpired:
-            if requests.stop_signal is not None:
-                process.send_signal(signal.SIGTERM)
-    if requests.exit_code is not None:
-        raise _Stopped(requests.exit_code)
-    if process.returncode != expected:
-        last = errors.strip().splitlines()[-1:] or ["it said nothing"]
-        raise _Failed(process.returncode, f"--check-resume: {one_line(last[0])}")
+class _Runs:
+    """The runs of a check, one after the other; neither they nor their directory outlive it."""
+
+    def __init__(self, directory: Path, requests: StopRequest) -> None:
+        self._directory = directory
+        self._requests = requests
+        self._process: subprocess.Popen[str] | None = None
+        requests.on_deadline = self.abandon
+
+    def train(self, arguments: list[str], *, expected: int) -> None:
+        """Do a run and wait for it.
+
+        Raises:
+            DigideepError: it ended with another code than `expected`, or a signal asked the check for an end.
+        """
+        requests = self._requests
+        command = [sys.executable, "-m", "digideep.main", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self._process = process
+        while True:
+            try:
+                _, errors = process.communicate(timeout=0.2)
+                break
+            except subprocess.TimeoutExpired:
+                if requests.stop_signal is not None:
+                    process.send_signal(signal.SIGTERM)
+        if requests.exit_code is not None:
+            raise _Stopped(requests.exit_code)
+        if process.returncode != expected:
+            last = errors.strip().splitlines()[-1:] or ["it said nothing"]
+            raise _Failed(process.returncode, f"--check-resume: {one_line(last[0])}")
+
+    def abandon(self, code: int) -> None:
+        """End the run and remove everything, from the watchdog's thread; the check ends with `code` right after."""
+        logger.warning("check-resume: ends with %d while a run goes on: nothing was compared", code)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class _Failed(DigideepError):

@@ -15,7 +15,8 @@
     ├── NumbersError                     8   what was computed cannot be used
     │   ├── NonFiniteError               8   NaN or infinity
     │   └── NotReproducibleError         8   two runs that had to be equal were not
-    └── StorageError                     9   what had to be durable could not be written
+    ├── StorageError                     9   what had to be durable could not be written
+    └── StoppedError               128 + n   signal n asked for an end before anything had begun
 
 The number is the exit code of the program. Messages follow one form: `<where>: <expected>, <found>; <what to do>`.
 """
@@ -23,6 +24,7 @@ The number is the exit code of the program. Messages follow one form: `<where>: 
 from __future__ import annotations
 
 import re
+import signal
 
 __all__ = [
     "EXIT_PREEMPTED",
@@ -38,11 +40,13 @@ __all__ = [
     "SessionLockedError",
     "ShapeError",
     "SpaceError",
+    "StoppedError",
     "StorageError",
     "TrustError",
     "UsageError",
     "WorkerError",
     "one_line",
+    "without_controls",
 ]
 
 EXIT_PREEMPTED = 75  # stopped early on purpose, with a durable save
@@ -130,10 +134,33 @@ class StorageError(DigideepError):
     exit_code = 9
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+class StoppedError(DigideepError):
+    """A signal asked for an end before a run had begun; `exit_code` is 128 plus its number."""
+
+    def __init__(self, message: str = "", number: int = signal.SIGTERM) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+
+
+# Control characters, ends of lines, and what changes the direction of text or is not seen at all.
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]+"
+)
+
+
+def without_controls(text: object) -> str:
+    """Return `text` line by line as it is, each without control characters: for text of several lines."""
+    return "\n".join(_CONTROL.sub(" ", line.replace("\t", "    ")) for line in str(text).split("\n"))
 
 
 def one_line(text: object, *, limit: int = 2000) -> str:
-    """Return `text` on one line without control characters, so that names cannot forge output."""
-    line = _CONTROL.sub(" ", str(text)).strip()
+    """Return `text` on one line without control characters, so that names cannot forge output.
+
+    Of an object whose own text cannot be had, the name of its type.
+    """
+    try:
+        shown = str(text)
+    except Exception:  # code of the user; what is being told must be told all the same
+        shown = f"{type(text).__name__} (its text cannot be had)"
+    line = _CONTROL.sub(" ", shown).strip()
     return line if len(line) <= limit else line[: limit - 3] + "..."

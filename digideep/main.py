@@ -5,10 +5,11 @@ The signal handlers stand before anything else is imported: from its first lines
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if os.name == "nt":  # before anything that needs POSIX signals, locks and shared memory is imported
     sys.stderr.write("digideep: error: system: expected Linux or macOS, found Windows; use WSL or a container\n")
@@ -16,6 +17,7 @@ if os.name == "nt":  # before anything that needs POSIX signals, locks and share
 
 from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.stdout import keep_for_ourselves
+from digideep.utility.offspring import end_offspring
 
 if TYPE_CHECKING:
     from digideep.launch import Ended
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["console", "main", "run"]
 
+_LEAVING_S = 5.0  # for functions that run at the exit, where a thread goes on
+
 
 def console() -> None:
     """Run the program and exit; the entry point of the console script."""
@@ -33,7 +37,7 @@ def console() -> None:
     requests.install()
     code = _main(sys.argv[1:], requests)
     requests.ignore()  # a signal that comes while the process is leaving must not change its exit code
-    sys.exit(code)
+    _leave(code)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,16 +53,46 @@ def main(argv: Sequence[str]) -> int:
 def _main(argv: Sequence[str], requests: StopRequest) -> int:
     from digideep.errors import DigideepError, one_line
     from digideep.pipeline.cli import parse
+    from digideep.pipeline.machine_limits import told_limits
 
     try:
-        return _answer(parse(argv), requests)
+        with told_limits():
+            return _answer(parse(argv), requests)
     except DigideepError as error:
         _complain(f"digideep: error: {one_line(error)}")
         return error.exit_code
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:
         return _our_fault(error)
+    except BaseException as error:  # of no signal, which are flags here: code of the user has raised it
+        from digideep.utility.imports import fault_of_user, is_ours
+
+        if is_ours(error):
+            return 130
+        _complain(f"digideep: error: {fault_of_user(error, where='run')}")
+        return 2
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, and with it what environments have started and not ended: processes, and threads."""
+    import atexit
+    import threading
+
+    end_offspring()
+    threads = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if lasting := [thread.name for thread in threads if not thread.daemon]:
+        from digideep.errors import one_line
+
+        _complain(f"digideep: the program ends without its threads {one_line(', '.join(lasting), limit=200)}")
+        # Whatever is left to do may wait for one of them.
+        limit = threading.Timer(_LEAVING_S, os._exit, (code,))
+        limit.daemon = True
+        limit.start()
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or nobody reads
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _answer(request: Request, requests: StopRequest) -> int:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from digideep.errors import CheckpointError, DigideepError, StorageError, TrustError, UsageError, one_line
 from digideep.pipeline.inventory import (
@@ -22,14 +22,17 @@ from digideep.pipeline.inventory import (
     newest,
     row_of,
     state_of,
+    summary_of,
 )
 from digideep.pipeline.layout import check_session, read_meta, session_root
+from digideep.pipeline.places import typed_path
 from digideep.pipeline.stdout import show
-from digideep.pipeline.summary import Summary
 from digideep.pipeline.trust import assess, importable_packages, sign
+from digideep.utility.commandline import Parser
 
 if TYPE_CHECKING:
-    from digideep.pipeline.checkpoint import CheckpointStore
+    from digideep.pipeline.reader import CheckpointReader
+    from digideep.pipeline.verified import Vouched
 
 __all__ = ["Answer", "main"]
 
@@ -64,16 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return answer.exit_code
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"sessions: {one_line(message)}; see 'python -m digideep.sessions --help'")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m digideep.sessions", description="Look at sessions; nothing of them is run.", allow_abbrev=False
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+def _parser() -> Parser:
+    parser = Parser(prog="python -m digideep.sessions", description="Look at sessions; nothing of them is run.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     for name, command, place, words in (
         ("list", _list, "?", "the sessions in a directory, one a line"),
         ("show", _show, "SESSION", "how one session stands"),
@@ -82,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         ("trust", _trust, "SESSION", "sign a session, so that the code in it may run"),
         ("selftest", _selftest, "DIRECTORY", "try kill, lock and exactness on the file system of a directory"),
     ):
-        sub = commands.add_parser(name, help=words, description=words, allow_abbrev=False)
+        sub = commands.add_parser(name, help=words, description=words)
         if place == "?":
             sub.add_argument("place", nargs="?", metavar="DIRECTORY", help="default: where sessions go")
         else:
@@ -101,10 +97,8 @@ def _root(options: argparse.Namespace) -> Path:
     return path
 
 
-def _path(text: str) -> str:
-    if not text or "\0" in text:
-        raise UsageError("sessions: expected a path, found none; name one")
-    return os.path.expanduser(text)
+def _path(text: str) -> Path:
+    return typed_path(text, option="sessions")
 
 
 def _list(options: argparse.Namespace) -> Answer:
@@ -163,8 +157,8 @@ def _age(seconds: float) -> str:
 
 def _show(options: argparse.Namespace) -> Answer:
     paths = check_session(_path(options.place))
-    meta, summary = read_meta(paths), Summary.read(paths)
-    state, reason = state_of(paths, summary)
+    meta, (summary, damage) = read_meta(paths), summary_of(paths)
+    state, reason = state_of(paths, summary, damage=damage)
     trust = assess(paths)
     plain = clean(
         {
@@ -222,26 +216,31 @@ def _last(options: argparse.Namespace) -> Answer:
 
 
 def _fsck(options: argparse.Namespace) -> Answer:
-    from digideep.pipeline.checkpoint import CheckpointStore
+    from digideep.pipeline.reader import CheckpointReader
 
     paths = check_session(_path(options.place))
-    store = CheckpointStore(paths.checkpoints, session_id=str(read_meta(paths)["id"]), run_id="fsck")
+    store = CheckpointReader(paths.checkpoints, session_id=str(read_meta(paths)["id"]))
+    read: Vouched = {}  # a file that many checkpoints share is read once
     found = [
         {"name": f"checkpoint-{number}", "ok": not damage, "damage": [one_line(reason) for reason in damage]}
         for number in store.numbers()
-        for damage in [store.verify(number) or _unreadable(store, number)]
+        for damage in [_damage(store, number, read=read)]
+    ]
+    found += [
+        {"name": name, "ok": False, "damage": [f"expected a directory, found {kind}"]}
+        for name, kind in store.impostors()
     ]
     lines = [f"{entry['name']}: {_verdict(entry)}" for entry in found] or ["no checkpoints"]
     damaged = any(not entry["ok"] for entry in found)
     return Answer({"path": one_line(paths.root), "checkpoints": found}, lines, CheckpointError.exit_code * damaged)
 
 
-def _unreadable(store: CheckpointStore, number: int) -> list[str]:
-    """Return why a checkpoint whose bytes are what its manifest says cannot be read, as a resume would find out."""
+def _damage(store: CheckpointReader, number: int, *, read: Vouched) -> list[str]:
+    """Return every reason why a checkpoint cannot be read as a resume reads it."""
     try:
-        store.load(number)
+        store.load(number, vouched=read)
     except CheckpointError as error:
-        return [str(error)]
+        return store.verify(number, vouched=read) or [str(error)]
     return []
 
 

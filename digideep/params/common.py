@@ -16,7 +16,16 @@ from digideep.pipeline.config import RunnerConfig, SerialEngineConfig
 from digideep.utility.node import node
 from digideep.utility.tree import has, join
 
-__all__ = ["COMMON", "KNOB_PATHS", "env_node", "explorer_nodes", "horizon_frames", "knob_paths", "runner_node"]
+__all__ = [
+    "COMMON",
+    "KNOB_PATHS",
+    "env_node",
+    "explorer_nodes",
+    "fed_paths",
+    "horizon_frames",
+    "knob_paths",
+    "runner_node",
+]
 
 COMMON: Mapping[str, Any] = MappingProxyType(
     {
@@ -93,6 +102,21 @@ KNOB_PATHS: Mapping[str, str] = MappingProxyType(
 """Where the knobs end up whose place does not follow from their name."""
 
 _SEARCHED = ("/agents/agent", "/agents/agent/model", "/explorer/train/statistics")
+
+
+_MODES = ("train", "test", "eval")
+_SHARED = ("num_workers", "exact", "step_timeout_s", "on_env_error", "on_nonfinite", "env_error_budget")
+
+
+def fed_paths(key: str, path: str, params: Mapping[str, Any]) -> list[str]:
+    """Return every path in `params` that the knob `key` feeds: `path`, and the same field of the other explorers.
+
+    Training, tests and plays share how environments are stepped and what is forgiven, tests and plays their episodes.
+    """
+    modes = _MODES if key in _SHARED else _MODES[1:] if key == "test_win_size" else ()
+    name = path.rpartition("/")[2]
+    others = (f"/explorer/{mode}/{name}" for mode in modes if path.startswith("/explorer/"))
+    return [path, *(other for other in others if other != path and has(params, other))]
 
 
 def knob_paths(
@@ -173,8 +197,7 @@ def explorer_nodes(cpanel: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("n_steps", "test_win_size"):
         if cpanel[key] < 1:
             raise ConfigError(f"{key}: expected at least 1, found {cpanel[key]}; choose one in that range")
-    same = {key: cpanel[key] for key in ("num_workers", "exact", "step_timeout_s", "on_env_error", "on_nonfinite")}
-    same["env_error_budget"] = cpanel["env_error_budget"]
+    same = {key: cpanel[key] for key in _SHARED}
     evaluated = {**same, "num_envs": min(cpanel["num_envs"], episodes), "n_episodes": episodes}
     statistics = node(
         StatisticsConfig,

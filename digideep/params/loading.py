@@ -30,7 +30,7 @@ from digideep.pipeline.trust import needed_modules
 from digideep.utility.imports import searching, top_level
 from digideep.utility.node import Config, Field, fields_of
 from digideep.utility.tree import has, split
-from digideep.utility.values import annotation_of, nearest
+from digideep.utility.values import annotation_of, unknown
 
 __all__ = ["LoadedParams", "load_params"]
 
@@ -150,8 +150,11 @@ def _merged_cpanel(source: Source, options: SessionOptions) -> dict[str, Any]:
     merged = merge_strict(merged, options.cpanel, fields=fields, where="cpanel" if options.from_python else "--cpanel")
     for key in texts:
         if key not in merged:
-            raise ConfigError(f"--set: unknown key {one_line(key, limit=80)!r}{nearest(key, merged)}")
-    assigned = {key: read_value(text, _annotation(key, source, fields), where="--set") for key, text in texts.items()}
+            raise ConfigError(f"--set: {unknown(key, merged)}")
+    assigned = {
+        key: read_value(text, _annotation(key, source, fields), where=f"--set: {one_line(key, limit=80)}")
+        for key, text in texts.items()
+    }
     merged = merge_strict(merged, assigned, fields=fields, where="--set")
     _check_goal(merged)
     return merged

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from digideep.errors import ConfigError, UsageError, one_line
-from digideep.params.common import knob_paths
+from digideep.params.common import fed_paths, knob_paths
 from digideep.params.loading import LoadedParams
 from digideep.pipeline.arguments import TEMPLATE_KEY
 from digideep.pipeline.options import SessionOptions
 from digideep.pipeline.places import NAME_PATTERN, check_name
-from digideep.utility.values import nearest
+from digideep.utility.values import unknown
 
 __all__ = ["autoresume_name", "cpanel_line", "expand_session_name", "refuse_cpanel"]
 
@@ -29,7 +29,7 @@ def expand_session_name(name: str, cpanel: Mapping[str, Any]) -> str:
     def value_of(match: re.Match[str]) -> str:
         key = match[1]
         if key not in cpanel:
-            raise UsageError(f"--session-name: unknown key {one_line(key, limit=80)!r}{nearest(key, cpanel)}")
+            raise UsageError(f"--session-name: {unknown(key, cpanel)}")
         value = cpanel[key]
         if isinstance(value, bool):
             return str(value).lower()
@@ -72,11 +72,23 @@ def refuse_cpanel(options: SessionOptions, *, cpanel: Mapping[str, Any], params:
     paths = knob_paths(cpanel, params)
     for key in knobs:
         if key not in cpanel:
-            raise ConfigError(f"cpanel: unknown key {one_line(key, limit=80)!r}{nearest(key, cpanel)}")
+            raise ConfigError(f"cpanel: {unknown(key, cpanel)}")
         if key not in paths:
             _refuse(key, "start a new session with it")
-    pasted = " ".join(cpanel_line(key, value, path=paths[key]) for key, value in knobs.items())
+    places = ((key, value, path) for key, value in knobs.items() for path in fed_paths(key, paths[key], params))
+    lines = [cpanel_line(key, value, path=path) for key, value, path in places]
+    pasted = " ".join([*lines, *_without_other_goals(knobs, paths=paths, params=params)])
     _refuse(next(iter(knobs)), f"paste {pasted}")
+
+
+def _without_other_goals(knobs: Mapping[str, Any], *, paths: Mapping[str, str], params: Mapping[str, Any]) -> list[str]:
+    """Return the words that take back the goal of the session where the knobs set the other one: only one may stand."""
+    goals = {"/runner/n_epochs", "/runner/total_frames"}
+    given = {paths[key]: str(value) for key, value in knobs.items() if paths[key] in goals}
+    if all(value == "0" for value in given.values()):
+        return []
+    others = sorted(path for path in goals - given.keys() if params["runner"].get(path.rpartition("/")[2]))
+    return [cpanel_line(path, 0, path=path) for path in others]
 
 
 def _refuse(key: str, advice: str) -> NoReturn:

@@ -15,7 +15,7 @@ from digideep.utility.imports import BUILT_IN, is_allowed, split_reference
 from digideep.utility.node import TYPE, Config, Field, complete, configuration_class, fields_of, is_node
 from digideep.utility.strictjson import loads_json
 from digideep.utility.tree import MISSING, get, has, join, replace, split
-from digideep.utility.values import annotation_of, nearest, plain, shown
+from digideep.utility.values import annotation_of, nearest, plain, shown, unknown
 from digideep.utility.yaml12 import read_scalar
 
 __all__ = [
@@ -103,7 +103,7 @@ def merge_strict(
     merged = dict(cpanel)
     for key, value in changes.items():
         if key not in cpanel:
-            raise ConfigError(f"{where}: unknown key {one_line(key, limit=80)!r}{nearest(key, cpanel)}")
+            raise ConfigError(f"{where}: {unknown(key, cpanel)}")
         field = fields.get(key) or Field(annotation_of(cpanel[key]), "", "", {})
         merged[key] = field.check(value, where=f"{where}: {key}")
     return merged
@@ -206,7 +206,7 @@ def validate(tree: Mapping[str, Any], *, allowed: Iterable[str] = BUILT_IN) -> d
     """
     for part in tree:
         if part not in _PARTS:
-            raise ConfigError(f"params: unknown key {one_line(part, limit=80)!r}{nearest(part, _PARTS)}")
+            raise ConfigError(f"params: {unknown(part, _PARTS)}")
     for path, expected in _positions(tree).items():
         configuration_class(get(tree, path, where="params"), where=path, allowed=allowed, expected=expected)
     _check_on_epoch(tree["runner"].get("on_epoch"), allowed=allowed)

@@ -19,10 +19,11 @@ from digideep.utility.imports import (
     import_file,
     import_module,
     is_allowed,
+    is_ours,
     place_of,
     top_level,
 )
-from digideep.utility.values import closest, nearest, plain
+from digideep.utility.values import closest, plain, unknown
 from digideep.utility.yaml12 import read_yaml
 
 __all__ = ["Source", "generate", "presets", "quiet_stdout", "read_source"]
@@ -100,7 +101,9 @@ def generate(source: Source, cpanel: Mapping[str, Any]) -> dict[str, Any]:
         if source.module is not None and is_allowed(source.module, BUILT_IN):
             raise
         raise type(error)(f"{place_of(error, file) or source.where}: {error}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a SystemExit too
+        if is_ours(error):
+            raise
         raise fault_of_user(error, where=source.where, file=file) from error
     if not isinstance(tree, Mapping):
         found = one_line(type(tree).__name__)
@@ -184,7 +187,7 @@ def _from_yaml(path: Path, *, vouched: Sequence[str]) -> Source:
         raise ConfigError(f"{where}: expected the keys params, cpanel and repeal, found no mapping; add 'params'")
     for key in content:
         if key not in _YAML_KEYS:
-            raise ConfigError(f"{where}: unknown key {one_line(key, limit=80)!r}{nearest(key, _YAML_KEYS)}")
+            raise ConfigError(f"{where}: {unknown(key, _YAML_KEYS)}")
     params, cpanel, repeal = (content.get(key) for key in _YAML_KEYS)
     for key, value in (("cpanel", cpanel), ("repeal", repeal)):
         if value is not None and not isinstance(value, Mapping):
