@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(1, str(Path(__file__).resolve().parent / "faults"))
 
 from fakes import TOY, Ended, Program
+from ledger import Ledger
+from mutants import MUTANTS, VARIABLE, apply
 
 from digideep.pipeline.fsio import publish, publish_json
 from digideep.pipeline.layout import SessionPaths
@@ -30,6 +34,22 @@ PARAMS: dict[str, Any] = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that makes the product wrong, to see that tests notice."""
+    parser.addoption("--mutant", choices=sorted(MUTANTS), help="change the product in this way first")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep account of promises and skips, unless the product is to be wrong; Ctrl-C works here and below."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; programs would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    mutant = config.getoption("--mutant")
+    config.pluginmanager.register(Ledger(keeps=mutant is None, is_worker=hasattr(config, "workerinput")), "ledger")
+    if mutant is not None:
+        os.environ[VARIABLE] = mutant
+        apply(mutant)
+
+
 @pytest.fixture(autouse=True)
 def _private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep keys and default sessions of tests away from those of the user who runs them."""
@@ -37,6 +57,7 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("DIGIDEEP_SESSIONS", str(home / "sessions"))
     monkeypatch.delenv("DIGIDEEP_TRUSTED_ROOTS", raising=False)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)  # the end of a job that runs these tests is not theirs
 
 
 @pytest.fixture

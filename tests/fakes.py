@@ -10,12 +10,15 @@ import os
 import signal
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from mutants import apply_from_environment
 
 from digideep.utility.device import prepare_process
 
@@ -24,6 +27,11 @@ prepare_process()  # must stand before the libraries are imported, here and in t
 TOY_DIRECTORY = Path(__file__).resolve().parent / "toy"
 TOY = str(TOY_DIRECTORY / "toy_params.py")
 CLOCKS = ("time/", "machine/")
+CLOCK_COMPONENTS = ("clocks",)
+"""Components of a checkpoint that two equal runs need not have in common; of all others every bit is compared."""
+OWN_MANIFEST_KEYS = ("session_id", "parent", "params_sha256", "logs", "files", "manifest_sha256")
+"""What a manifest says of its own session: which it is, which saves and changed budgets came before, how long the text
+of clocks is. The hashes of all files of tensors are compared one by one."""
 
 # The libraries are imported once, in a process with one thread that has computed nothing; each run is a fork of it.
 _PRELOADED = [
@@ -75,13 +83,15 @@ class Program:
         moments: Mapping[str, list[str]] | None = None,
         env: Mapping[str, str] | None = None,
         ignored: Sequence[int] = (),
+        before: Callable[[], None] | None = None,
     ) -> None:
         _context.set_forkserver_preload(_PRELOADED)
         environment = {**os.environ, **(env or {}), "TOY_MOMENTS": json.dumps(moments or {})}
         self._err = cwd / f"stderr-{os.urandom(4).hex()}"
         reader, writer = _context.Pipe(duplex=False)
         self._process = _context.Process(
-            target=_become_program, args=(list(argv), writer, str(self._err), environment, str(cwd), list(ignored))
+            target=_become_program,
+            args=(list(argv), writer, str(self._err), environment, str(cwd), list(ignored), before),
         )
         self._process.start()
         writer.close()
@@ -128,7 +138,13 @@ class Program:
 
 
 def _become_program(
-    argv: list[str], out: Connection, err: str, environment: dict[str, str], cwd: str, ignored: list[int]
+    argv: list[str],
+    out: Connection,
+    err: str,
+    environment: dict[str, str],
+    cwd: str,
+    ignored: list[int],
+    before: Callable[[], None] | None,
 ) -> None:
     os.setsid()
     os.dup2(out.fileno(), 1)
@@ -139,11 +155,15 @@ def _become_program(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
+    tempfile.tempdir = None  # asked for before, it would be that of another test
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     # Killing processes takes nothing from the page cache; what power losses do is tested on the store itself.
     os.fsync = lambda descriptor: None
     sys.argv = ["digideep", *argv]
+    if before is not None:
+        before()
+    apply_from_environment()
     from digideep.main import console
 
     console()
@@ -192,12 +212,12 @@ def last_checkpoint(session: Path) -> dict[str, Any]:
     """Return all of the last checkpoint that has to be equal in two runs of the same bits."""
     directory = session / "checkpoints" / f"checkpoint-{checkpoints(session)[-1]}"
     described = manifest(session)
-    keys = ("epoch", "cycle", "frame", "episode", "versions", "threads", "device", "components")
+    keys = [key for key in described if key not in OWN_MANIFEST_KEYS]
     tensors = sorted(directory.glob("*.safetensors"))
     assert tensors
     return {
         "name": directory.name,
-        "state": {key: value for key, value in state(session).items() if key != "clocks"},
+        "state": {key: value for key, value in state(session).items() if key not in CLOCK_COMPONENTS},
         "tensors": {path.name: sha256(path.read_bytes()).hexdigest() for path in tensors},
         "hashes": {path.name: described["files"][path.name]["sha256"] for path in tensors},
         **{f"manifest {key}": described[key] for key in keys},

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import shutil
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes import TOY, Ended, Program, checkpoints, differences, read, rows
+from fakes import TOY, Ended, Program, checkpoints, read, rows, wait_until
+
+from digideep.pipeline.runner import Runner
 
 Run = Callable[..., Ended]
 
@@ -28,24 +36,6 @@ def test_a_new_session_is_told_as_new_and_named_after_what_was_asked_for(command
     assert command(*argv, *SETS, "keep_last=8").session != first.session
 
 
-def test_the_same_command_resumes_and_finally_is_done(
-    command: Run, digideep: Run, argv: list[str], tmp_path: Path
-) -> None:
-    sets = ["--set", "test_win_size=1"]
-    first = digideep(*argv, *sets, moments={"learnt 3": ["SIGTERM"]}, expect=143)
-    second = digideep(*argv, *sets, moments={"cycle 6": ["SIGKILL"]}, expect=-9)
-    third = digideep(*argv, *sets)
-    fourth = digideep(*argv, *sets)
-
-    assert [ended.out[1] for ended in (first, second, third, fourth)] == [
-        "autoresume: new", "autoresume: resumed checkpoint-3", "autoresume: resumed checkpoint-4", "autoresume: done",
-    ]  # fmt: skip
-    assert [ended.session for ended in (second, third, fourth)] == [first.session] * 3
-    assert fourth.out == [f"session: {first.session}", "autoresume: done"]
-    straight = command("--params", TOY, "--session-path", str(tmp_path), "--session-name", "straight", *sets)
-    assert differences(straight.session, first.session) == []
-
-
 def test_without_a_checkpoint_it_starts_anew_and_says_so(command: Run, argv: list[str]) -> None:
     made = command("--params", TOY, *argv[3:5], "--session-name", "named", *SETS, "--create-session-only")
 
@@ -57,6 +47,7 @@ def test_without_a_checkpoint_it_starts_anew_and_says_so(command: Run, argv: lis
 
 def test_what_a_kill_left_of_a_session_being_made_is_made_again(command: Run, argv: list[str], tmp_path: Path) -> None:
     (tmp_path / "named" / "modules").mkdir(parents=True)
+    (tmp_path / "named" / "running.lock").touch()
 
     ended = command(*argv, *SETS, "--session-name", "named")
 
@@ -84,6 +75,7 @@ def test_another_control_panel_is_refused_with_both_values(command: Run, argv: l
     assert ended.out == []
     assert "lr: 0.001 there, 0.002 given" in ended.err
     assert "seed: 1 there, 5 given" in ended.err
+    assert " --resume --set /agents/agent/lr=0.002 --set /runner/seed=5" in ended.err
     assert ended.err.count("\n") == 1
 
 
@@ -108,27 +100,6 @@ def test_a_change_that_was_given_first_is_not_given_twice(command: Run, argv: li
     assert [e["path"] for e in read(first.session / "repeal.json")] == ["/runner/max_iter", "/engine/chosen"]
 
 
-def test_all_damaged_is_exit_5(command: Run, argv: list[str]) -> None:
-    session = command(*argv, *SETS, "max_exec_iter=1", "--session-name", "named", expect=75).session
-    for number in checkpoints(session):
-        (session / "checkpoints" / f"checkpoint-{number}" / "state.json").write_text("{}")
-
-    ended = command(*argv, *SETS, "max_exec_iter=1", "--session-name", "named", expect=5)
-
-    assert ended.saved == []
-
-
-def test_checkpoints_that_were_removed_by_hand_are_no_reason_to_begin_again(command: Run, argv: list[str]) -> None:
-    named = [*argv, *SETS, "max_exec_iter=1", "--session-name", "named"]
-    session = command(*named, expect=75).session
-    shutil.rmtree(session / "checkpoints")
-
-    ended = command(*named, expect=5)
-
-    assert "named" in ended.err.splitlines()[-1]
-    assert not (session / "checkpoints").exists()
-
-
 @pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"])
 def test_a_batch_job_keeps_no_sessions_on_tmp(command: Run, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "17")
@@ -146,3 +117,120 @@ def test_a_job_on_a_lasting_disk_is_welcome(command: Run, argv: list[str], monke
     monkeypatch.setattr("digideep.autoresume.is_volatile", lambda root: False)
 
     assert command(*argv, *SETS).out[1] == "autoresume: new"
+
+
+def _wait_for_stderr(tmp_path: Path, word: str) -> None:
+    wait_until(lambda: any(word in path.read_text() for path in tmp_path.glob("stderr-*")))
+
+
+def test_a_signal_ends_the_wait_for_a_session_at_once(
+    start: Callable[..., Program], argv: list[str], tmp_path: Path
+) -> None:
+    sets = ["--session-name", "busy", "--set", "number_epochs=100000", "test_activate=false"]
+    holder = start(*argv, *sets)
+    holder.wait_for("saved ")
+    waiting = start(*argv[:-1], "60", *sets)
+    _wait_for_stderr(tmp_path, f"waits for process {holder.pid} on host ")
+    began = time.monotonic()
+
+    waiting.send(signal.SIGTERM)
+    ended = waiting.end()
+
+    assert (ended.code, ended.out) == (143, [])
+    assert time.monotonic() - began < 5.0
+    assert "SIGTERM ended the wait" in ended.err and "Traceback" not in ended.err
+
+
+def test_a_wait_ends_when_the_session_is_free(start: Callable[..., Program], argv: list[str], tmp_path: Path) -> None:
+    sets = ["--session-name", "busy", "--set", "number_epochs=100000", "test_activate=false"]
+    holder = start(*argv, *sets)
+    holder.wait_for("saved ")
+    waiting = start(*argv[:-1], "60", *sets)
+    _wait_for_stderr(tmp_path, f"waits for process {holder.pid} on host ")
+
+    holder.send(signal.SIGKILL)
+    waiting.wait_for("autoresume: resumed checkpoint-")
+    waiting.send(signal.SIGTERM)
+    ended = waiting.end()
+
+    assert ended.code == 143
+    assert read(ended.session / "running.lock")["generation"] == 2
+
+
+def test_a_requeue_on_another_node_takes_over_from_a_dead_one(command: Run, argv: list[str]) -> None:
+    session = command(*argv, *SETS, "max_exec_iter=1", "--session-name", "named", expect=75).session
+    dead = {"host": "node17", "boot_id": "another", "pid": 1, "started": "2026-01-01T00:00:00Z", "generation": 7}
+    (session / "running.lock").write_text(json.dumps(dead) + "\n")
+
+    command(*argv, *SETS, "max_exec_iter=1", "--session-name", "named", expect=75)
+
+    lock = read(session / "running.lock")
+    assert (lock["host"], lock["generation"]) == (os.uname().nodename, 8)
+
+
+def test_a_run_whose_session_was_taken_over_writes_nothing_more(
+    start: Callable[..., Program], toy: Callable[..., list[str]]
+) -> None:
+    program = start(*toy("lost", "number_epochs=100000", "test_activate=false", "save_interval=0"))
+    program.wait_for("saved ")
+    session = Path(program.out[0].removeprefix("session: "))
+    other = {"host": "node18", "boot_id": "another", "pid": 4, "started": "2026-01-01T00:00:00Z", "generation": 9}
+    (session / "running.lock").write_text(json.dumps(other) + "\n")
+
+    program.send(signal.SIGUSR1)
+    ended = program.end()
+
+    assert ended.code == 4
+    assert "taken over by process 4 on host node18" in ended.err.splitlines()[-1]
+    assert checkpoints(session) == [0]
+    assert read(session / "summary.json")["state"] == "running"  # it is the other's to say
+
+
+def test_code_that_no_requeue_could_trust_is_refused_at_the_start(
+    command: Run, argv: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/none")
+
+    ended = command(*argv, *SETS, "--session-name", "named", expect=6)
+
+    assert ended.out == []
+    assert "--trust-session" in ended.err
+
+
+def test_an_error_of_a_session_that_has_begun_is_told_and_nothing_goes_on(
+    command: Run, argv: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, begun = Runner.train_cycle, list[int]()
+
+    def fail(self: Runner) -> None:
+        begun.append(self.state.cycle)
+        really(self)
+        if self.state.cycle == 2:
+            raise MemoryError
+
+    monkeypatch.setattr(Runner, "train_cycle", fail)
+
+    ended = command(*argv, expect=2)
+
+    assert begun == [0, 1]
+    assert ended.out[1] == "autoresume: new"
+
+
+def test_what_another_start_removes_at_the_same_moment_is_made_anew(
+    command: Run, argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("digideep.autoresume._FOUNDING_S", 0.0)
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named" / "running.lock").touch()
+    remove = shutil.rmtree
+
+    def faster(path: Path, *rest: Any, **options: Any) -> None:
+        remove(path)
+        if path == tmp_path / "named":
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+
+    monkeypatch.setattr("digideep.autoresume.shutil.rmtree", faster)
+
+    ended = command(*argv, *SETS, "--session-name", "named")
+
+    assert ended.out[:2] == [f"session: {tmp_path}/named", "autoresume: new"]

@@ -100,7 +100,12 @@ def is_below(module: str, names: tuple[str, ...]) -> bool:
     return any(module == name or module.startswith(name + ".") for name in names)
 
 
-LIGHT = [name for name in MODULES if name == "digideep" or name.endswith("config") or is_below(name, WITHOUT_TORCH)]
+LEARNERS = ("digideep.testing.q_agent", "digideep.testing.q_losses")
+LIGHT = [
+    name
+    for name in MODULES
+    if name == "digideep" or name.endswith("config") or (is_below(name, WITHOUT_TORCH) and name not in LEARNERS)
+]
 HEAVY = [name for name in MODULES if name not in LIGHT]
 
 

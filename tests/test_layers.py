@@ -43,14 +43,19 @@ TORCH_IN_FUNCTIONS = {
     "digideep.testing", "digideep.pipeline.cli", "digideep.utility.seeding", "digideep.utility.device",
 }  # fmt: skip
 
-FORBIDDEN_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+FORBIDDEN_MODULES = {
+    "pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "jsonpickle", "shelve", "marshal", "zipimport",
+    "ctypes", "cffi", "code", "codeop",
+}  # fmt: skip
 FORBIDDEN_CALLS = {
-    "eval", "exec", "os.system", "os.popen", "torch.load", "yaml.load", "yaml.load_all", "yaml.unsafe_load",
-    "yaml.full_load",
+    "eval", "exec", "compile", "builtins.eval", "builtins.exec", "builtins.compile", "os.system", "os.popen",
+    "subprocess.getoutput", "subprocess.getstatusoutput", "torch.load", "torch.jit.load", "torch.hub.load",
+    "pandas.read_pickle", "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load",
+    "yaml.full_load_all",
 }  # fmt: skip
 CALLS_THAT_IMPORT = {
     "__import__", "importlib.import_module", "importlib.__import__", "importlib.util.spec_from_file_location",
-    "runpy.run_module", "runpy.run_path",
+    "importlib.machinery.SourceFileLoader", "pkgutil.resolve_name", "runpy.run_module", "runpy.run_path",
 }  # fmt: skip
 
 

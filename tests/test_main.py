@@ -178,27 +178,6 @@ def test_a_fault_of_ours_is_exit_1_with_its_traceback_in_the_report(
     assert read(ended.session / "summary.json")["exit_code"] == 1
 
 
-def test_weights_that_are_not_finite_are_never_saved(command: Run, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from digideep.agent.ppo.agent import PPOAgent
-
-    take = PPOAgent.state_dict
-
-    def poisoned(self: PPOAgent) -> dict[str, object]:
-        saved = take(self)
-        if self_updates.append(0) or len(self_updates) > 1:
-            for part in saved["policy"].values():
-                part.reshape(-1)[0] = float("nan")
-        return saved
-
-    self_updates: list[int] = []
-    monkeypatch.setattr(PPOAgent, "state_dict", poisoned)
-
-    ended = command(*toy("poisoned", "test_activate=false"), expect=8)
-
-    assert ended.saved == ["checkpoint-0"]
-    assert "policy" in ended.err.splitlines()[-1]
-
-
 def test_nothing_is_printed_twice_whatever_a_library_does_to_logging(
     command: Run, toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,11 +243,22 @@ def test_bench_hands_on_its_options(clone: Clone) -> None:
 
 @pytest.mark.parametrize(("outcome", "expected"), [({}, 0), ({"PYTEST_EXIT": "5"}, 1), ({"MYPY_EXIT": "1"}, 1)])
 def test_ci_fails_where_a_check_fails_or_no_test_ran(clone: Clone, outcome: dict[str, str], expected: int) -> None:
+    clone.add("strace", text="#!/bin/bash\n")
+
     result = clone.run("../.ci/run", **outcome)
 
     assert result.returncode == expected, result.stderr
     assert "=== scripts/check: status" in result.stdout
     assert "=== scripts/test --durations=15: status" in result.stdout
+
+
+def test_ci_fails_where_strace_is_missing_and_cannot_be_installed(clone: Clone) -> None:
+    clone.add("apt-get", text="#!/bin/bash\nexit 100\n")
+
+    result = clone.run("../.ci/run")
+
+    assert result.returncode == 1
+    assert result.stderr.endswith(".ci/run: failed: strace_is_there\n")
 
 
 def test_named_parameters_and_sessions_replace_the_preset(clone: Clone) -> None:
@@ -268,7 +279,7 @@ def test_script_works_through_a_symbolic_link_and_with_a_relative_venv(clone: Cl
     assert not clone.venv.exists()
 
 
-@pytest.mark.parametrize("script", ["train", "test", "check", "lint", "docs", "bench"])
+@pytest.mark.parametrize("script", ["train", "test", "check", "lint", "docs", "bench", "promises"])
 def test_python_that_is_too_old_is_one_line(clone: Clone, script: str) -> None:
     (clone.bin / "python3").unlink()
     clone.add("python3", text="#!/bin/bash\necho 3.9.2\n")

@@ -17,10 +17,11 @@ from digideep import sessions
 from digideep.pipeline import contents as checkpoint_files
 from digideep.pipeline import selftest
 from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
-from digideep.pipeline.inventory import row_of, tree_bytes
+from digideep.pipeline.inventory import row_of, state_of, tree_bytes
 from digideep.pipeline.layout import SessionPaths, read_meta
-from digideep.pipeline.locks import SessionLock
+from digideep.pipeline.locks import SessionLock, mark_done
 from digideep.pipeline.meta import begin_run
+from digideep.pipeline.summary import Summary
 from digideep.pipeline.trust import assess
 
 Maker = Callable[..., SessionPaths]
@@ -50,7 +51,8 @@ def _save(paths: SessionPaths, *numbers: int) -> CheckpointStore:
 
 
 def test_the_list_has_a_line_a_session(new_session: Maker, capsys: Output) -> None:
-    new_session("second", state="done", exit_code=0, reason="goal: 3 epochs", frame=12345, last_test=TEST)
+    done = new_session("second", state="done", exit_code=0, reason="goal: 3 epochs", frame=12345, last_test=TEST)
+    mark_done(done.root, "goal")
     paths = new_session("first", best_test={**TEST, "checkpoint": None}, frame=7)
     (paths.root.parent / "no_session").mkdir()
     (paths.root.parent / "file").write_text("")
@@ -205,6 +207,27 @@ def test_selftest_passes_on_a_file_system_that_keeps_its_word(tmp_path: Path, ca
     assert list(tmp_path.iterdir()) == []
 
 
+def test_selftest_makes_a_directory_that_is_missing_and_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, modes = tmp_path / "sessions", []
+    monkeypatch.setattr(selftest, "_attempt", lambda name, trial: modes.append(place.stat().st_mode & 0o777))
+
+    selftest.run_selftest(place)
+
+    assert modes == [0o700] * 3
+    assert not place.exists()
+
+
+def test_selftest_leaves_a_directory_that_somebody_uses_by_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "sessions"
+    monkeypatch.setattr(selftest, "_attempt", lambda name, trial: (place / "mine").touch())
+
+    selftest.run_selftest(place)
+
+    assert [path.name for path in place.iterdir()] == ["mine"]
+
+
 def test_selftest_notices_a_store_that_forgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "expected_state", lambda number: {"number": number + 1})
 
@@ -297,3 +320,15 @@ def test_a_name_that_the_terminal_cannot_show_is_written_with_escapes(new_sessio
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "n\\xe9v\\xe9" in done.stdout
+
+
+def test_a_summary_that_says_done_without_the_lock_is_not_done(new_session: Maker) -> None:
+    paths = new_session("s")
+    summary = Summary.read(paths)
+    summary.update({"state": "done", "reason": "goal"})
+
+    open_again = state_of(paths, summary)
+    mark_done(paths.root, "goal")
+
+    assert open_again == ("stopped", "done.lock was removed: a resume goes on")
+    assert state_of(paths, summary) == ("done", "goal")

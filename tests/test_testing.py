@@ -9,6 +9,8 @@ import pytest
 
 from digideep.environment.config import EnvConfig
 from digideep.environment.make import make_env
+from digideep.params.common import knob_paths
+from digideep.params.overrides import validate
 from digideep.testing import (
     BanditEnv,
     ChainEnv,
@@ -20,7 +22,9 @@ from digideep.testing import (
     check_state_roundtrip,
     check_stateful,
     toy_ppo,
+    toy_q,
 )
+from digideep.utility.tree import get
 
 
 def drive(envs: list[CountingEnv], actor: CountingActor, steps: int) -> list[list[Any]]:
@@ -219,3 +223,34 @@ def test_the_toy_params_turn_everything_on_that_has_a_state() -> None:
     assert params["env"]["action_transform"] == "rescale"
     assert agent["lr_horizon"] == agent["clip_param_horizon"] == 6 * 2 * 4 * 32
     assert (agent["lr_final"], agent["clip_param_final"], agent["target_kl"]) == (0.0, 0.05, 0.05)
+
+
+def test_the_toy_q_params_turn_everything_on_and_fill_the_memory_more_than_once() -> None:
+    params = toy_q.gen_params(toy_q.cpanel)
+
+    statistics, agent, memory = (
+        params["explorer"]["train"]["statistics"],
+        params["agents"]["agent"],
+        params["memory"]["train"],
+    )
+    rows = 6 * 2 * 4 * 32
+    assert (statistics["observations"], statistics["rewards"]) == (True, True)
+    assert params["explorer"]["train"]["num_workers"] == 2
+    assert 0 < agent["warm_up"] < memory["capacity"] < rows / 2
+    assert agent["warm_up"] + agent["epsilon_horizon"] < rows and agent["noise_scale"] > 0
+    steps = (12 - 1) * agent["n_updates"]  # the first chunk is the warm-up
+    assert agent["lr_final"] < agent["lr"] and agent["target_interval"] < agent["lr_horizon"] < steps
+
+
+def test_every_knob_of_the_toy_q_params_ends_up_where_its_path_says() -> None:
+    tree = toy_q.gen_params(toy_q.cpanel)
+    paths = knob_paths(toy_q.cpanel, tree)
+
+    assert validate(tree) == tree
+    assert set(paths) == set(toy_q.cpanel)
+    assert {key: get(tree, path, where="x") for key, path in paths.items()} == toy_q.cpanel
+    assert [paths[key] for key in ("capacity", "on_disk", "on_damage")] == [
+        "/memory/train/capacity",
+        "/memory/train/on_disk",
+        "/memory/train/on_damage",
+    ]

@@ -120,7 +120,7 @@ def python_program(blocks: Sequence[Block]) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
-class Workplace:
+class Desk:
     """A directory that looks like the checkout, in which `python` is the quick one and sessions are temporary."""
 
     def __init__(self, directory: Path) -> None:
@@ -181,25 +181,25 @@ class Workplace:
         return session
 
 
-def run_page(page: Path, workplace: Workplace) -> None:
+def run_page(page: Path, desk: Desk) -> None:
     """Run the blocks of a page: files first, then the shell's, then Python's."""
     text = page.read_text(encoding="utf-8")
     if _SESSION.search(text) or "SESSION" in text.replace("DIGIDEEP_SESSIONS", ""):
-        session = workplace.make_session()
+        session = desk.make_session()
         text = _SESSION.sub(session.name, text)
-    text = text.replace("/tmp/digideep_sessions", str(workplace.sessions))
+    text = text.replace("/tmp/digideep_sessions", str(desk.sessions))
     blocks = blocks_of(text)
     for block in blocks:
         if block.verb == "file":
-            path = workplace.cwd / block.argument
+            path = desk.cwd / block.argument
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.code + "\n")
     if program := shell_program(page, blocks):
-        workplace.run("bash", "-c", program)
+        desk.run("bash", "-c", program)
     if program := python_program(blocks):
-        path = workplace.cwd / f"{page.stem}.md.py"
+        path = desk.cwd / f"{page.stem}.md.py"
         path.write_text(program)
-        workplace.run("python", "--page", str(path))
+        desk.run("python", "--page", str(path))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def run_page(page: Path, workplace: Workplace) -> None:
     ids=lambda page: str(page.relative_to(ROOT)),
 )  # fmt: skip
 def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    run_page(page, Workplace(tmp_path))
+    run_page(page, Desk(tmp_path))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -285,7 +285,7 @@ def test_page_runs_in_order_and_its_python_sees_what_the_shell_made(tmp_path: Pa
     page.write_text(PAGE)
     blocks = blocks_of(PAGE)
 
-    run_page(page, Workplace(tmp_path / "work"))
+    run_page(page, Desk(tmp_path / "desk"))
 
     assert [block.line for block in blocks] == [3, 10, 15, 20, 24, 30]
     assert [block.is_run for block in blocks] == [True, True, False, False, True, False]
@@ -305,4 +305,4 @@ def test_page_with_a_command_that_fails_is_found(text: str, tmp_path: Path) -> N
     page.write_text(text)
 
     with pytest.raises(AssertionError, match="exit code 1"):
-        run_page(page, Workplace(tmp_path / "work"))
+        run_page(page, Desk(tmp_path / "desk"))

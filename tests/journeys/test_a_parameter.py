@@ -101,7 +101,10 @@ def test_the_parameter_is_spelt_alike_at_every_hop() -> None:
 @pytest.mark.parametrize(
     ("cpanel", "message"),
     [
-        ('{"clip_parm": 0.1}', "--cpanel: unknown key 'clip_parm'; did you mean 'clip_param'?"),
+        (
+            '{"clip_parm": 0.1}',
+            "--cpanel: expected a key that exists, found the unknown key 'clip_parm'; did you mean 'clip_param'?",
+        ),
         ('{"clip_param": "0.1"}', "--cpanel: clip_param: expected number, found string '0.1'; write such a value"),
         (
             '{"clip_param": 0}',
@@ -125,5 +128,8 @@ def test_the_program_says_so_in_one_line_and_leaves_nothing(tmp_path: Path) -> N
 
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "digideep: error: --set: unknown key 'clip_parm'; did you mean 'clip_param'?\n"
+    assert done.stderr == (
+        "digideep: error: --set: expected a key that exists, found the unknown key "
+        "'clip_parm'; did you mean 'clip_param'?\n"
+    )
     assert list(tmp_path.iterdir()) == []

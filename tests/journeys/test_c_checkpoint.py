@@ -10,8 +10,6 @@ import pytest
 from fakes import Ended, checkpoints, differences, manifest, read, state
 
 import digideep
-from digideep.pipeline.checkpoint import CheckpointStore
-from digideep.pipeline.manifest import CheckpointMeta, Component
 
 Run = Callable[..., Ended]
 Toy = Callable[..., list[str]]
@@ -61,24 +59,6 @@ def test_all_that_the_clock_touches_stands_under_clocks(command: Run, toy: Toy, 
     one, two = state(session), state(other)
     assert one.pop("clocks") != two.pop("clocks")
     assert one == two
-
-
-def test_loading_and_saving_again_changes_no_byte_of_a_tensor(session: Path, tmp_path: Path) -> None:
-    loaded = CheckpointStore(session / "checkpoints", session_id="", run_id="reader").load()
-    described = loaded.manifest
-    names = ("epoch", "cycle", "frame", "episode", "exactness", "parent", "versions", "threads", "device")
-    meta = CheckpointMeta(**{name: described[name] for name in names}, params_sha256=described["params_sha256"])
-    parts = [
-        Component(name, described["components"][name]["kind"], described["components"][name]["version"], value)
-        for name, value in loaded.components.items()
-    ]
-
-    again = CheckpointStore(tmp_path / "again", session_id=described["session_id"], run_id="writer")
-    path = again.save(4, parts, meta=meta, logs=described["logs"])
-
-    for file in sorted((session / "checkpoints" / "checkpoint-4").iterdir()):
-        if file.suffix == ".safetensors" or file.name == "state.json":
-            assert (path / file.name).read_bytes() == file.read_bytes()
 
 
 def test_a_session_that_was_copied_elsewhere_resumes_and_plays(

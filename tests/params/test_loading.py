@@ -100,8 +100,14 @@ def test_later_sources_overrule_earlier_ones() -> None:
         (["--set", "lr=1", "lr=2"], "--set: lr: expected every key once, found it twice"),
         (["--cpanel", '{"lr": 1}', "--set", "lr=2"], "--set: lr: expected every key once, found it twice"),
         (["--set", "lr=1", "/agents/agent/lr=2"], "--set: expected every key once, found 'lr' and its path"),
-        (["--cpanel", '{"clip_parm": 1}'], "--cpanel: unknown key 'clip_parm'; did you mean 'clip_param'?"),
-        (["--set", "clip_parm=1"], "--set: unknown key 'clip_parm'; did you mean 'clip_param'?"),
+        (
+            ["--cpanel", '{"clip_parm": 1}'],
+            "--cpanel: expected a key that exists, found the unknown key 'clip_parm'; did you mean 'clip_param'?",
+        ),
+        (
+            ["--set", "clip_parm=1"],
+            "--set: expected a key that exists, found the unknown key 'clip_parm'; did you mean 'clip_param'?",
+        ),
         (["--set", "lr=fast"], "--set: lr: expected number, found string 'fast'"),
         (["--set", "num_envs=1.5"], "--set: num_envs: expected integer, found number 1.5"),
         (["--set", "num_envs=0"], "--set: num_envs: expected a finite number at least 1 and at most 65536, found 0"),
@@ -125,7 +131,11 @@ def test_later_sources_overrule_earlier_ones() -> None:
         (["--set", "/runner=1"], "--set: /runner: expected a node with the key 'type', found integer 1"),
         (["--repeal", '{"/runner": 1}'], "--repeal: /runner: expected a node with the key 'type', found integer 1"),
         (["--save-modules", "json", "user_none"], "--save-modules: expected an importable module, found none called"),
-        (["--set", "/runner/n_epoch=3"], "--set: unknown path '/runner/n_epoch'; did you mean '/runner/n_epochs'?"),
+        (
+            ["--set", "/runner/n_epoch=3"],
+            "--set: expected a path that exists, found the unknown path "
+            "'/runner/n_epoch'; did you mean '/runner/n_epochs'?",
+        ),
         (["--set", "/=3"], "--set: expected a path such as '/runner/n_epochs', found '/'"),
         (
             ["--set", "from_module=user_none"],

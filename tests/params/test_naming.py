@@ -29,7 +29,11 @@ def test_a_session_name_holds_the_values_of_knobs(name: str, expanded: str) -> N
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("s{sed}", {}, r"^--session-name: unknown key 'sed'; did you mean 'seed'\?$"),
+        (
+            "s{sed}",
+            {},
+            r"^--session-name: expected a key that exists, found the unknown key 'sed'; did you mean 'seed'\?$",
+        ),
         ("s{hidden_sizes}", {}, r"^--session-name: hidden_sizes: expected text or a number, found \[64\]"),
         ("s{from_module}", {}, r"^--session-name: from_module: expected text or a number, found None"),
         ("s{model_name}", {"model_name": "m:X-v0"}, r"^--session-name: expected a letter or _ .*found 'sm:X-v0'"),
@@ -41,6 +45,13 @@ def test_a_session_name_holds_the_values_of_knobs(name: str, expanded: str) -> N
 def test_a_name_that_cannot_be_made_is_refused(name: str, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         expand_session_name(name, {**CPANEL, **change})
+
+
+def test_a_name_that_is_like_no_knob_gets_no_guess_but_the_list() -> None:
+    with pytest.raises(UsageError, match="the unknown key 'nope'; known: ") as caught:
+        expand_session_name("a{nope}", dict.fromkeys(cartpole_ppo.cpanel, 1))
+
+    assert "did you mean" not in str(caught.value)
 
 
 def test_the_default_name_of_autoresume_is_preset_and_fingerprint() -> None:
@@ -63,14 +74,23 @@ def test_a_line_can_be_pasted_into_a_shell() -> None:
         (
             SessionOptions(cpanel={"number_epochs": 200}),
             "cpanel: expected no knobs for a session that exists, found 'number_epochs'; "
-            "paste --set /runner/n_epochs=200",
+            "paste --set /runner/n_epochs=200 --set /runner/total_frames=0",
+        ),
+        (
+            SessionOptions(assignments=(("number_epochs", "200"), ("total_frames", "0"))),
+            "cpanel: expected no knobs for a session that exists, found 'number_epochs'; "
+            "paste --set /runner/n_epochs=200 --set /runner/total_frames=0",
         ),
         (
             SessionOptions(cpanel={"lr": 0.5}, assignments=(("test_win_size", "5"), ("/runner/seed", "1"))),
             "cpanel: expected no knobs for a session that exists, found 'lr'; "
-            "paste --set /agents/agent/lr=0.5 --set /explorer/test/n_episodes=5",
+            "paste --set /agents/agent/lr=0.5 --set /explorer/test/n_episodes=5 "
+            "--set /explorer/eval/n_episodes=5",
         ),
-        (SessionOptions(cpanel={"sed": 1}), "cpanel: unknown key 'sed'; did you mean 'seed'?"),
+        (
+            SessionOptions(cpanel={"sed": 1}),
+            "cpanel: expected a key that exists, found the unknown key 'sed'; did you mean 'seed'?",
+        ),
         (
             SessionOptions(cpanel={"depth": 1}),
             "cpanel: expected no knobs for a session that exists, found 'depth'; start a new session with it",

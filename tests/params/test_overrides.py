@@ -83,7 +83,9 @@ def test_text_that_fits_no_type_is_told_as_what_it_looks_like() -> None:
 
 
 def test_an_unknown_knob_is_told_the_nearest_known_one() -> None:
-    with pytest.raises(ConfigError, match=r"^--cpanel: unknown key 'clip_parm'; did you mean 'clip_param'\?$"):
+    with pytest.raises(
+        ConfigError, match=r"^--cpanel: .*found the unknown key 'clip_parm'; did you mean 'clip_param'\?$"
+    ):
         merge_strict(cartpole_ppo.cpanel, {"clip_parm": 0.1}, fields={}, where="--cpanel")
 
 
@@ -147,9 +149,19 @@ def test_mappings_of_the_user_and_what_was_chosen_take_new_keys() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("/runner/n_epoch", 3, "--repeal: unknown path '/runner/n_epoch'; did you mean '/runner/n_epochs'?"),
-        ("/agent/agent/lr", 3, "--repeal: unknown path '/agent/agent/lr'; did you mean '/agents/agent/lr'?"),
-        ("/explorer/test/statistics/rewards", True, "--repeal: unknown path"),
+        (
+            "/runner/n_epoch",
+            3,
+            "--repeal: expected a path that exists, found the unknown path "
+            "'/runner/n_epoch'; did you mean '/runner/n_epochs'?",
+        ),
+        (
+            "/agent/agent/lr",
+            3,
+            "--repeal: expected a path that exists, found the unknown path "
+            "'/agent/agent/lr'; did you mean '/agents/agent/lr'?",
+        ),
+        ("/explorer/test/statistics/rewards", True, "--repeal: expected a path that exists, found the unknown path"),
         ("/agents/agent/lr", "3", "--repeal: /agents/agent/lr: expected number, found string '3'"),
         ("/agents/agent/lr", None, "--repeal: /agents/agent/lr: expected number, found null"),
         (
@@ -165,7 +177,11 @@ def test_mappings_of_the_user_and_what_was_chosen_take_new_keys() -> None:
         ),
         ("/explorer", {}, "--repeal: /explorer: expected a leaf or a node, found a group of nodes"),
         ("/engine", {"type": "os:system"}, "/engine/type: expected a Config, found os:system"),
-        ("/runner/type", "digideep.model.config:MLPConfig", "/runner: unknown key 'seed'"),
+        (
+            "/runner/type",
+            "digideep.model.config:MLPConfig",
+            "/runner: expected a key that exists, found the unknown key 'seed'",
+        ),
         (
             "/agents/agent/memory",
             "trian",
@@ -250,8 +266,11 @@ def test_changes_of_a_file_come_before_those_of_the_command_line() -> None:
     [
         ({"agents": {}}, "params: expected a name and a node in '/agents', found nothing; add one"),
         ({"engine": None}, "params: expected a mapping at '/engine', found null"),
-        ({"agnets": {}}, "params: unknown key 'agnets'; did you mean 'agents'?"),
-        ({"explorer": {"train": TREE["explorer"]["train"]}}, "params: unknown path '/explorer/test'"),
+        ({"agnets": {}}, "params: expected a key that exists, found the unknown key 'agnets'; did you mean 'agents'?"),
+        (
+            {"explorer": {"train": TREE["explorer"]["train"]}},
+            "params: expected a path that exists, found the unknown path '/explorer/test'",
+        ),
         ({"env": TREE["runner"]}, "/env/type: expected a EnvConfig, found digideep.pipeline.config:RunnerConfig"),
         (
             {"engine": TREE["memory"]["train"]},

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from digideep.errors import CheckpointError, NonFiniteError, UsageError
+from digideep.errors import CheckpointError, EnvironmentFailure, NonFiniteError, UsageError
 from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component, NoCheckpointError
 from digideep.pipeline.filesystem import RealFileSystem
 from digideep.utility.codec import CodecError
@@ -42,7 +42,7 @@ def components(number: int) -> list[Component]:
             "agents.agent", "ppo", 1, {"policy": {"weight": rng.normal(size=(4, 3)).astype("float32")}, "lr": 0.1}
         ),
         Component("statistics", "running", 1, {"mean": rng.normal(size=4), "count": number}),
-        Component("rng", "generators", 2, {"numpy": rng.bit_generator.state, "python": (3, (1, 2), None)}),
+        Component("rng", "generators", 1, {"numpy": rng.bit_generator.state, "python": (3, (1, 2), None)}),
         Component("clocks", "clocks", 1, {"timers": {"total": 0.5 * number}, "window": np.ones(2)}),
     ]
 
@@ -71,7 +71,7 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     assert loaded.components["rng"]["python"] == (3, (1, 2), None)
     assert loaded.manifest["logs"] == {"varlog.jsonl": 40}
     assert loaded.manifest["frame"] == 256
-    assert loaded.manifest["components"]["rng"] == {"kind": "generators", "version": 2, "files": []}
+    assert loaded.manifest["components"]["rng"] == {"kind": "generators", "version": 1, "files": []}
 
 
 def test_clocks_stand_under_one_key_of_the_state_and_in_no_tensor_file(tmp_path: Path) -> None:
@@ -174,8 +174,20 @@ def test_infinity_in_an_environments_state_is_its_own_business(tmp_path: Path) -
 
 
 def test_a_state_that_cannot_be_stored_names_component_and_place(tmp_path: Path) -> None:
-    with pytest.raises(CodecError, match=r"explorer\.train at /env/0: expected plain data"):
-        save(store_in(tmp_path), 1, [Component("explorer.train", "explorer", 1, {"env": [object()]})])
+    with pytest.raises(CodecError, match=r"agents\.agent at /net/0: expected plain data"):
+        save(store_in(tmp_path), 1, [Component("agents.agent", "agent", 1, {"net": [object()]})])
+
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(("state", "found"), [([object()], "at /env/0: expected plain data"), ("x", "at most 5 bytes")])
+def test_environments_whose_state_cannot_be_stored_are_the_users_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Any, found: str
+) -> None:
+    monkeypatch.setattr("digideep.pipeline.contents.STATE_LIMIT_BYTES", 5)
+
+    with pytest.raises(EnvironmentFailure, match=f"explorer.train: state of the environments: .*{found}.*num_envs"):
+        save(store_in(tmp_path), 1, [Component("explorer.train", "explorer", 1, {"env": state})])
 
     assert not (tmp_path / "checkpoints").exists()
 

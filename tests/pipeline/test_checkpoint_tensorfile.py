@@ -12,6 +12,7 @@ import safetensors.numpy
 
 from digideep.errors import CheckpointError
 from digideep.pipeline.tensorfile import read_safetensors, write_safetensors
+from digideep.utility.codec import CodecError
 
 
 class Stream:
@@ -154,3 +155,10 @@ def test_a_file_that_ends_early_is_refused() -> None:
 
     with pytest.raises(CheckpointError, match="found the end"):
         read_safetensors(Stream(raw[:-1]), size=len(raw))
+
+
+def test_what_the_reader_would_refuse_is_refused_before_anything_is_written() -> None:
+    with pytest.raises(CodecError, match=r"at most 20000 arrays.*found 20001 in"):
+        write_safetensors({str(number): np.zeros(1) for number in range(20_001)})
+    with pytest.raises(CodecError, match=r"found 1 in \d+ bytes"):
+        write_safetensors({"n" * (4 << 20): np.zeros(1)})

@@ -160,10 +160,22 @@ def test_options_that_clash_are_named(argv: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--parms", "x"], "--parms: unknown option; did you mean '--params'?"),
-        ([*NEW, "--epsiodes=3"], "--epsiodes: unknown option; did you mean '--episodes'?"),
-        ([*NEW, "--play", "--episode", "3"], "--episode: unknown option; did you mean '--episodes'?"),
-        ([*NEW, "--qqqqqqqqqqqq"], "--qqqqqqqqqqqq: unknown option; --help shows all options"),
+        (
+            ["--parms", "x"],
+            "--parms: expected an option that exists, found an unknown option; did you mean '--params'?",
+        ),
+        (
+            [*NEW, "--epsiodes=3"],
+            "--epsiodes: expected an option that exists, found an unknown option; did you mean '--episodes'?",
+        ),
+        (
+            [*NEW, "--play", "--episode", "3"],
+            "--episode: expected an option that exists, found an unknown option; did you mean '--episodes'?",
+        ),
+        (
+            [*NEW, "--qqqqqqqqqqqq"],
+            "--qqqqqqqqqqqq: expected an option that exists, found an unknown option; --help shows all options",
+        ),
         ([*NEW, "stray\n\x1b[2J"], "command line: expected options, found 'stray [2J'; options begin with --"),
         (["--params"], "--params: expected a value, found none"),
         (["--params", ""], "--params: expected text, found ''; give a value"),
@@ -219,7 +231,7 @@ def test_a_value_of_another_form_is_told_what_was_expected(argv: list[str], mess
 
 
 def test_abbreviations_are_not_taken() -> None:
-    assert complaint(*NEW, "--dry").startswith("--dry: unknown option; did you mean '--dry-run'?")
+    assert complaint(*NEW, "--dry").endswith("found an unknown option; did you mean '--dry-run'?")
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warn", "error", "fatal"])
@@ -279,8 +291,12 @@ def test_keywords_do_what_options_do() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"sesion_name": "x"}, r"^run: unknown keyword 'sesion_name'; did you mean 'session_name'\?$"),
-        ({"describe": True}, r"^run: unknown keyword 'describe'"),
+        (
+            {"sesion_name": "x"},
+            r"^run: expected a keyword that exists, found the unknown keyword "
+            r"'sesion_name'; did you mean 'session_name'\?$",
+        ),
+        ({"describe": True}, r"^run: expected a keyword that exists, found the unknown keyword 'describe'"),
         ({"dry_run": "yes"}, r"^dry_run: expected True or False, found 'yes'"),
         ({"episodes": 0, "play": True}, r"^episodes: expected an integer from 1, found '0'"),
         ({"repeal": []}, r"^repeal: expected a mapping, found '\[\]'"),

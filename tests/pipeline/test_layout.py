@@ -110,7 +110,7 @@ def test_nothing_is_made_where_nothing_should_be_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", ["", "with\0nul"])
 def test_a_place_that_cannot_be_is_a_usage_error(bad: str) -> None:
-    with pytest.raises(UsageError, match="--session-path: expected a directory"):
+    with pytest.raises(UsageError, match="--session-path: expected a path"):
         session_root(bad)
 
 

@@ -29,21 +29,6 @@ with SessionLock(sys.argv[1]) as lock:
     sys.stdin.read()
 """
 
-# Says that it is ready, waits for one byte, and tries; it keeps what it got until its standard input ends.
-STARTER = """
-import sys
-from digideep.errors import SessionLockedError
-from digideep.pipeline.locks import SessionLock
-print("ready", flush=True)
-sys.stdin.buffer.read(1)
-try:
-    with SessionLock(sys.argv[1]):
-        print("got it", flush=True)
-        sys.stdin.buffer.read()
-except SessionLockedError as error:
-    print(error, flush=True)
-"""
-
 
 class Holder:
     """Another process that holds the lock of a session."""
@@ -119,27 +104,6 @@ def test_programs_started_by_the_holder_do_not_keep_the_lock(session: Path) -> N
             assert lock.held
     finally:
         os.kill(killed.child, signal.SIGKILL)
-
-
-def test_only_one_of_many_simultaneous_starters_gets_it(session: Path) -> None:
-    command = [sys.executable, "-c", STARTER, str(session)]
-    starters = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(6)]
-    for starter in starters:
-        assert starter.stdout is not None and starter.stdout.readline() == b"ready\n"
-
-    for starter in starters:
-        assert starter.stdin is not None
-        starter.stdin.write(b"x")
-        starter.stdin.flush()
-    answers = []
-    for starter in starters:
-        assert starter.stdout is not None
-        answers.append(starter.stdout.readline())
-    for starter in starters:
-        starter.communicate()
-
-    assert answers.count(b"got it\n") == 1
-    assert sum(b"open in process" in answer for answer in answers) == 5
 
 
 def test_waiting_takes_the_lock_when_the_holder_leaves(session: Path) -> None:

@@ -102,11 +102,13 @@ def test_code_installed_takes_over_whoever_signed(new_session: Maker) -> None:
     assert (decision.action, decision.exact) == ("installed", False)
 
 
-def test_damaged_contents_of_an_untrusted_session_are_no_obstacle_and_of_a_trusted_one_are(new_session: Maker) -> None:
+def test_damaged_contents_stop_a_resume_and_no_play_of_an_untrusted_session(new_session: Maker) -> None:
     paths = new_session()
     (paths.modules / "contents.json").write_text("{")
 
-    assert decide(paths, assess(paths), code=None).action == "data"
+    assert decide(paths, assess(paths), code=None, resumes=False).action == "data"
+    with pytest.raises(UsageError, match=r"contents\.json.*or give --code installed"):
+        decide(paths, assess(paths), code=None)
     sign(paths, modules=[])
     assert decide(paths, assess(paths), code="installed").action == "installed"
     with pytest.raises(UsageError, match=r"contents\.json"):

@@ -115,3 +115,28 @@ def test_custom_without_an_override_says_so(tmp_path: Path, caplog: pytest.LogCa
         Runner.custom(object.__new__(Runner))
 
     assert "/runner/type" in caplog.text
+
+
+def test_a_session_that_goes_on_says_so_before_its_first_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = _run(tmp_path, max_exec_iter=1).paths
+    assert (read(paths.summary)["state"], read(paths.summary)["exit_code"]) == ("stopped", 75)
+    seen: list[Any] = []
+    really = Runner.train_cycle
+    monkeypatch.setattr(Runner, "train_cycle", lambda self: [seen.append(read(paths.summary)), really(self)][1])
+
+    digideep.run(load_checkpoint=str(paths.root), resume=True, log_level="fatal")
+
+    assert [seen[0][key] for key in ("state", "exit_code", "reason")] == ["running", None, ""]
+    assert len(seen[0]["checkpoints"]) == 2
+
+
+def test_a_deadline_after_the_end_says_nothing_of_a_cycle_and_keeps_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    session = _run(tmp_path, max_exec_iter=1)
+    ended = read(session.paths.summary)
+
+    session.requests.on_deadline(143)
+
+    assert "inside a cycle" not in session.paths.report_log.read_text() + capfd.readouterr().err
+    assert read(session.paths.summary) == ended and ended["exit_code"] == 75

@@ -75,7 +75,7 @@ def test_a_single_file_is_copied_as_one(tmp_path: Path, paths: SessionPaths) -> 
     assert (paths.modules / "my_params.py").read_text() == "cpanel = {}\n"
     assert contents.copied["my_params"]["files"] == {"my_params.py": hashlib.sha256(b"cpanel = {}\n").hexdigest()}
     assert read_contents(paths.modules) == contents
-    assert differing_files(paths.modules) == []
+    assert differing_files(paths.modules, trusted=True) == []
 
 
 def test_a_directory_of_sessions_inside_a_package_is_not_copied_into_a_session(
@@ -106,18 +106,22 @@ def test_a_package_that_does_not_fit_is_listed_and_a_change_of_it_is_noticed(
     assert changed_packages(contents) == []
     (package / "levels" / "one.txt").write_text("another level")
     assert changed_packages(contents) == ["tug_game"]
-    assert differing_files(paths.modules) == []
+    assert differing_files(paths.modules, trusted=True) == []
 
 
 def test_every_changed_new_and_removed_file_is_named(package: Path, paths: SessionPaths) -> None:
     save_modules(paths, find_sources(["tug_game"]))
-    assert differing_files(paths.modules) == []
+    assert differing_files(paths.modules, trusted=True) == []
 
     (package / "__init__.py").write_text("# edited\n")
     (package / "new.py").write_text("")
     (paths.modules / "tug_game" / "inside.txt").unlink()
 
-    assert differing_files(paths.modules) == ["tug_game/__init__.py", "tug_game/inside.txt", "tug_game/new.py"]
+    assert differing_files(paths.modules, trusted=True) == [
+        "tug_game/__init__.py",
+        "tug_game/inside.txt",
+        "tug_game/new.py",
+    ]
 
 
 def test_a_module_that_is_not_installed_any_more_differs_as_a_whole(package: Path, paths: SessionPaths) -> None:
@@ -125,7 +129,7 @@ def test_a_module_that_is_not_installed_any_more_differs_as_a_whole(package: Pat
 
     package.rename(package.with_name("renamed"))
 
-    assert differing_files(paths.modules) == ["tug_game"]
+    assert differing_files(paths.modules, trusted=True) == ["tug_game"]
 
 
 def test_the_hash_does_not_depend_on_order_and_notices_every_byte_and_name(tmp_path: Path) -> None:

@@ -74,6 +74,38 @@ def test_the_best_test_names_the_checkpoint_that_was_tested_and_no_later_one() -
     assert summary.best() == [4, 6]
 
 
+def test_among_equal_tests_the_latest_is_the_best_for_all_who_ask() -> None:
+    summary = Summary()
+    for number in (4, 6, 8):
+        summary.update({"last_test": {**TEST, "frame": 50 * number}})
+        summary.record_checkpoint(number, epoch=number, frame=50 * number, train_return=None)
+    summary.record_checkpoint(9, epoch=9, frame=450, train_return=None)
+
+    assert summary.best_test is not None and summary.best_test["checkpoint"] == "checkpoint-8"
+    assert summary.best() == [8, 9, 6, 4]
+
+
+def test_an_equal_test_that_is_not_saved_leaves_the_checkpoint_of_the_one_before() -> None:
+    summary = Summary()
+    summary.update({"last_test": TEST})
+    summary.record_checkpoint(4, epoch=2, frame=200, train_return=None)
+
+    summary.update({"last_test": {**TEST, "frame": 300, "std_return": 0.5}})
+
+    assert summary.best_test == {"checkpoint": "checkpoint-4", "mean_return": 50.0, "std_return": 1.5, "n": 10}
+
+
+def test_a_best_test_names_no_checkpoint_that_is_gone() -> None:
+    summary = Summary()
+    summary.update({"last_test": TEST})
+    summary.record_checkpoint(4, epoch=2, frame=200, train_return=None)
+    summary.record_checkpoint(6, epoch=3, frame=300, train_return=None)
+
+    summary.keep_only([6])
+
+    assert summary.best_test == {"checkpoint": None, "mean_return": 50.0, "std_return": 1.5, "n": 10}
+
+
 def test_a_checkpoint_that_is_gone_is_forgotten_and_one_written_again_stands_once() -> None:
     summary = Summary()
     for number in (10, 2, 10):

@@ -327,3 +327,12 @@ def test_where_no_key_can_be_kept_a_requeue_is_refused_at_once(tmp_path: Path) -
 
 def test_a_relative_state_directory_is_ignored() -> None:
     assert keys.key_path({"XDG_STATE_HOME": "state", "HOME": "/home/a"}) == Path("/home/a/.local/state/digideep/key")
+
+
+def test_a_signed_session_that_names_more_than_was_signed_is_told_so(new_session: Maker) -> None:
+    paths = new_session()
+    sign(paths, modules=[])
+    more = {"runner": {"on_epoch": "evil:f"}}
+
+    with pytest.raises(TrustError, match=r"found that it is signed by this user, but not with that; if you trust it"):
+        require(assess(paths), more, session=paths.root)

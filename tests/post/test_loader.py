@@ -137,6 +137,17 @@ def test_best_last_and_a_number_are_different_policies(paths: SessionPaths) -> N
             loader.policy(unknown)
 
 
+def test_the_best_one_is_found_although_the_summary_is_damaged(paths: SessionPaths) -> None:
+    rows = [
+        {"meta": {"epoch": number, "frame": 10 * number}, "data": {"train/return": {"mean": mean}}}
+        for number, mean in ((1, 5.0), (2, 3.0))
+    ]
+    paths.varlog.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    paths.summary.write_text("{")
+
+    assert load(paths.root).load_checkpoint("best").number == 1
+
+
 def test_an_observation_of_another_shape_is_named(paths: SessionPaths) -> None:
     policy = load(paths.root).policy()
 

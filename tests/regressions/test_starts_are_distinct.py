@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fakes import TOY, Ended, Program, read
+from fakes import Ended, read
 
 Run = Callable[..., Ended]
-
-
-def test_sessions_started_in_the_same_second_are_distinct(start: Callable[..., Program], tmp_path: object) -> None:
-    sets = ["--set", "number_epochs=1", "test_activate=false", "save_interval=0"]
-    programs = [start("--params", TOY, "--session-path", str(tmp_path), *sets, f"seed={seed}") for seed in range(6)]
-
-    ended = [program.end() for program in programs]
-
-    assert [e.code for e in ended] == [0] * 6
-    assert len({e.session for e in ended}) == 6
-    assert [read(e.session / "cpanel.json")["seed"] for e in ended] == list(range(6))
 
 
 def test_a_misspelt_key_never_trains_with_the_default(command: Run, toy: Callable[..., list[str]]) -> None:

@@ -48,7 +48,8 @@ def test_a_session_has_the_files_of_the_contract_and_no_others(done: Path) -> No
     } | {path.name for path in done.iterdir()} & {"monlog.jsonl", "provenance.patch"}  # fmt: skip
     assert [entry["path"] for entry in read(done / "repeal.json")] == ["/engine/chosen"]
     assert sorted(path.name for path in (done / "modules").iterdir()) == [
-        "contents.json", "digideep", "toy_params.py", "toy_parts.py", "toy_runner.py",
+        "acting_toy_ppo.py", "acting_toy_q.py", "acting_toys.py", "contents.json", "digideep", "toy_params.py",
+        "toy_parts.py", "toy_runner.py",
     ]  # fmt: skip
 
 

@@ -193,3 +193,16 @@ def test_a_play_of_a_session_in_use_needs_no_lock(command: Run, trained: Path, p
 
     with SessionLock(trained):
         assert _results(play())["checkpoint"] == "checkpoint-4"
+
+
+def test_a_refused_play_leaves_nothing_in_a_directory_that_was_there(
+    play: Callable[..., Ended], tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+
+    ended = play("--output", str(mine), "--checkpoint", "999", expect=5)
+
+    assert "999" in ended.err
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"]

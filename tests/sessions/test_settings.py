@@ -46,6 +46,36 @@ def test_newest_best_and_milestones_are_kept(command: Run, toy: Toy) -> None:
     assert best == 2 * (scores.index(max(scores)) + 1)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("/agents/agent/model/hidden_sizes=[32]", "/agents/agent/model/hidden_sizes: expected [16, 16] as in the "),
+        ("/env/model_name=CartPole-v1", "/env/model_name: expected "),
+    ],
+)
+def test_a_network_or_environment_that_does_not_fit_the_checkpoint_is_one_line_that_names_the_change(
+    command: Run, toy: Toy, change: str, message: str
+) -> None:
+    session = command(*toy("first", *QUICK, "test_activate=false")).session
+    before = (session / "repeal.json").read_bytes()
+
+    sets = ["/runner/n_epochs=4", "/env/env_kwargs={}", change]
+    ended = command("--load-checkpoint", str(session), "--resume", "--set", *sets, expect=2)
+
+    (line,) = [line for line in ended.err.splitlines() if line.startswith("digideep: error: ")]
+    assert message in line and "start a new session with it" in line
+    assert (session / "repeal.json").read_bytes() == before
+
+
+def test_a_network_that_does_not_fit_although_nothing_was_changed_is_damage(command: Run, toy: Toy) -> None:
+    session = command(*toy("first", *QUICK, "test_activate=false")).session
+    tree = (session / "params.yaml").read_text()
+    (session / "params.yaml").write_text(tree.replace("hidden_sizes: [16, 16]", "hidden_sizes: [32]"))
+    assert (session / "params.yaml").read_text() != tree
+
+    command("--load-checkpoint", str(session), "--resume", "--set", "/runner/n_epochs=4", expect=5)
+
+
 def test_every_kind_of_save_holds_the_same_parts(command: Run, toy: Toy) -> None:
     sets = ["number_epochs=2", "test_win_size=1", "keep_last=9"]
     session = command(*toy("parts", *sets), moments={"learnt 1": ["SIGUSR1"]}).session
@@ -55,18 +85,6 @@ def test_every_kind_of_save_holds_the_same_parts(command: Run, toy: Toy) -> None
     assert checkpoints(session) == [0, 1, 2, 4]
     assert parts == [parts[0]] * 4
     assert {"agents.agent", "memory.train", "explorer.train", "statistics", "rng", "runner", "monitor"} <= set(parts[0])
-
-
-def test_testing_changes_nothing_in_training(command: Run, toy: Toy) -> None:
-    sessions = [
-        command(*toy(f"test{i}", *QUICK, *sets)).session
-        for i, sets in enumerate((["test_interval=1"], ["test_interval=100"], ["test_activate=false"]))
-    ]
-
-    for part in ("agents.agent", "statistics", "rng", "explorer.train"):
-        assert [state(session)[part] for session in sessions] == [state(sessions[0])[part]] * 3
-    counts = [sum("test/return" in row["data"] for row in rows(s / "varlog.jsonl")) for s in sessions]
-    assert counts == [2, 1, 0]  # the last epoch is always tested
 
 
 def test_a_function_is_called_after_each_epoch_before_saving(command: Run, toy: Toy) -> None:
@@ -121,19 +139,6 @@ def test_environments_are_told_the_progress_at_each_epoch(command: Run, toy: Toy
     data = [row["data"] for row in rows(session / "varlog.jsonl")]
     assert [entry["env/epoch"]["max"] for entry in data] == [0.0, 1.0, 2.0, 3.0]
     assert [entry["env/fraction"]["max"] for entry in data] == [0.0, 0.25, 0.5, 0.75]
-
-
-def test_an_environment_without_state_says_so_and_starts_new_episodes(command: Run, toy: Toy) -> None:
-    knobs = {"model_name": "toy_parts:ToyStateless-v0", "number_epochs": 2, "max_exec_iter": 1, "test_win_size": 1}
-
-    first = command(*toy("stateless"), "--cpanel", json.dumps(knobs), expect=75)
-    second = command("--load-checkpoint", str(first.session), "--resume")
-
-    for ended in (first, second):
-        line = next(line for line in ended.err.splitlines() if "resume starts new episodes" in line)
-        assert "resume starts new episodes: ToyStateless-v0 has no state to save" in line
-        assert ended.err.count("resume starts new episodes") == 1
-    assert "environment" in read(first.session / "summary.json")["exactness"]
 
 
 def test_the_profile_is_one_tree_and_goes_on_after_a_resume(command: Run, toy: Toy) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -43,6 +44,14 @@ def on_epoch(runner: Runner) -> None:
     with open(runner.session.paths.root / "customs.txt", "a") as file:
         file.write(f"{runner.epoch} {runner.frame} {runner.state.pending}\n")
     act(f"on_epoch {runner.epoch}")
+
+
+def draw(runner: Runner) -> None:
+    """Draw from every global generator, as code of users does, and monitor what came."""
+    import torch
+
+    drawn = random.random() + np.random.random() + float(torch.rand(()))
+    runner.session.monitor.monitor("toy/drawn", drawn)
 
 
 class StatelessEnv(gymnasium.Env[Any, Any]):

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from digideep.utility.differences import first_difference
+from digideep.errors import CheckpointError
+from digideep.types import LiveSegments, Segment
+from digideep.utility.differences import check_parts, first_difference
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,25 @@ def test_long_values_are_shortened() -> None:
     difference = first_difference({"a": "x" * 1000}, {"a": "y" * 1000})
 
     assert len(difference) < 200
+
+
+def test_segments_are_compared_by_names_and_then_one_by_one() -> None:
+    def segments(*values: float) -> LiveSegments:
+        return LiveSegments([Segment(f"{i}-1", {"/rows": np.full(2, value)}) for i, value in enumerate(values)])
+
+    assert first_difference({"s": segments(1.0, 2.0)}, {"s": segments(1.0, 2.0)}) == ""
+    assert first_difference({"s": segments(1.0, 2.0)}, {"s": segments(1.0, 3.0)}).startswith("/s/1-1//rows: ")
+    assert first_difference({"s": segments(1.0)}, {"s": segments(1.0, 2.0)}).startswith("/s: segments ")
+
+
+@pytest.mark.parametrize("state", [{"a": 1}, {"a": 1, "b": 2, "c": 3}])
+def test_a_part_that_is_missing_or_surplus_is_refused_with_the_advice_of_whoever_asks(state: dict[str, int]) -> None:
+    check_parts({"b": 2, "a": 1}, ("a", "b"), where="memory.main", advice="look")
+
+    with pytest.raises(CheckpointError) as plain:
+        check_parts(state, ("a", "b"), where="agent")
+    with pytest.raises(CheckpointError) as advised:
+        check_parts(state, ("a", "b"), where="memory.main", advice="look")
+
+    assert str(plain.value) == f"agent: expected the parts ['a', 'b'], found {sorted(state)}"
+    assert str(advised.value) == f"memory.main: expected the parts ['a', 'b'], found {sorted(state)}; look"

@@ -118,7 +118,10 @@ def test_our_own_errors_keep_their_class_and_get_file_and_line(tmp_path: Path) -
     imports = "from digideep.utility.node import node\nfrom digideep.model.config import MLPConfig\n"
     path = write(tmp_path, "user_config.py", f"{imports}node(MLPConfig, shard=1)\n")
 
-    with pytest.raises(ConfigError, match=rf"^{path}:3: MLPConfig: unknown key 'shard'; did you mean 'shared'\?$"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"^{path}:3: MLPConfig: .*the unknown key 'shard'; did you mean 'shared'\?$",
+    ):
         import_file(path, where="--params")
 
 
@@ -153,3 +156,19 @@ def test_a_file_name_that_cannot_be_a_modules_is_refused(tmp_path: Path, name: s
 def test_a_name_that_a_module_lacks_is_one_line() -> None:
     with pytest.raises(UsageError, match=r"^/x: expected a name in module 'digideep.errors', found 'Nothing'"):
         resolve("digideep.errors:Nothing", where="/x")
+
+
+def test_a_file_of_which_a_copy_is_on_the_path_is_the_same_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that runs its own code has such a copy."""
+    (tmp_path / "copied").mkdir()
+    for place in (tmp_path, tmp_path / "copied"):
+        (place / "copied_params.py").write_text("A = 1\n")
+    monkeypatch.syspath_prepend(tmp_path / "copied")
+
+    assert import_file(tmp_path / "copied_params.py", where="--params").A == 1
+    (tmp_path / "copied" / "copied_params.py").write_text("A = 2\n")
+    monkeypatch.delitem(sys.modules, "copied_params")
+    with pytest.raises(UsageError, match="expected a name that no other module has"):
+        import_file(tmp_path / "copied_params.py", where="--params")

@@ -112,7 +112,10 @@ def test_a_wrong_value_is_refused_with_path_and_both_types(field: str, value: ob
 
 
 def test_an_unknown_key_is_told_the_nearest_known_one() -> None:
-    with pytest.raises(ConfigError, match=r"^/a: unknown key 'clip_parm'; did you mean 'clip_param'\?$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^/a: expected a key that exists, found the unknown key 'clip_parm'; did you mean 'clip_param'\?$",
+    ):
         configure({"type": "digideep.agent.ppo.config:PPOConfig", "clip_parm": 0.1}, where="/a")
 
 
@@ -166,7 +169,10 @@ def test_complete_finds_a_misspelt_key_in_a_node_inside_a_node() -> None:
         "model": {"type": "digideep.model.config:MLPConfig", "shard": 1},
     }
 
-    with pytest.raises(ConfigError, match=r"^/a/model: unknown key 'shard'; did you mean 'shared'\?$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^/a/model: expected a key that exists, found the unknown key 'shard'; did you mean 'shared'\?$",
+    ):
         complete(tree, where="/a")
 
 

@@ -16,7 +16,13 @@ def test_a_path_names_a_leaf_or_a_whole_mapping() -> None:
 
 
 def test_an_unknown_path_is_told_the_nearest_one_with_the_same_beginning() -> None:
-    with pytest.raises(UsageError, match=r"^--set: unknown path '/runner/n_epoch'; did you mean '/runner/n_epochs'\?$"):
+    with pytest.raises(
+        UsageError,
+        match=(
+            r"^--set: expected a path that exists, found the unknown path "
+            r"'/runner/n_epoch'; did you mean '/runner/n_epochs'\?$"
+        ),
+    ):
         get(TREE, "/runner/n_epoch", where="--set")
 
 
