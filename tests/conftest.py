@@ -41,8 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep account of promises and skips, unless the product is to be wrong; Ctrl-C works here and below."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; programs would inherit it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Ignored in a shell's background job and below nohup, and then in every program that a test starts.
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     mutant = config.getoption("--mutant")
     config.pluginmanager.register(Ledger(keeps=mutant is None, is_worker=hasattr(config, "workerinput")), "ledger")
     if mutant is not None:

@@ -176,7 +176,7 @@ def test_test_extra_is_installed_once_and_serves_train_too(clone: Clone) -> None
     second = clone.run("test", PIP_MODE="fail")
     third = clone.run("train", PIP_MODE="fail")
 
-    assert first.stdout == "session: none ['-k', 'resume']\n"
+    assert first.stdout == "session: none ['--numprocesses', 'logical', '--dist', 'worksteal', '-k', 'resume']\n"
     assert (second.returncode, third.returncode) == (0, 0)
     assert clone.installs()[0].endswith("-e .[dev]")
     assert len(clone.installs()) == 2

@@ -113,7 +113,7 @@ def _preempted_and_finished(slurm: FakeSlurm, tmp_path: Path, rng: random.Random
     kinds = ["random"] * (times - 2) + ["end"]
     rng.shuffle(kinds)
     arguments = ["--params", TOY_PPO, "--session-name", "job", "--set", f"grace_s={GRACE_S}", "keep_last=2"]
-    arguments += ["test_win_size=1", f"number_epochs={4 * times + 4}"]
+    arguments += ["test_win_size=1", f"number_epochs={8 * times + 4}"]
     (job,) = slurm.submit(str(SCRIPTS / "digideep.sbatch"), *arguments, cwd=tmp_path)
 
     done = [_preempt(slurm, job, rng, kind=kind) for kind in ["founding", *kinds]]
@@ -141,7 +141,7 @@ def _check_preemptions(
 ) -> None:
     job = _preempted_and_finished(slurm, tmp_path, rng, times=times)
 
-    sets = [f"grace_s={GRACE_S}", "keep_last=2", "test_win_size=1", f"number_epochs={4 * times + 4}"]
+    sets = [f"grace_s={GRACE_S}", "keep_last=2", "test_win_size=1", f"number_epochs={8 * times + 4}"]
     straight = command("--params", TOY_PPO, "--session-path", str(tmp_path / "straight"), "--set", *sets).session
     assert differences(straight, shared / "job") == []
     check_logs_continue(shared / "job")

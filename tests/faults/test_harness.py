@@ -71,6 +71,7 @@ def test_shared_memory_and_temporary_files_that_stay_are_noticed(tmp_path: Path)
     assert left == [f"shared memory {memory.name}", "temporary file forgotten"]
 
 
+@pytest.mark.open_to_others
 @pytest.mark.parametrize(("host", "family"), [("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6)])
 def test_a_listener_on_all_interfaces_is_noticed(host: str, family: socket.AddressFamily) -> None:
     with Listeners("none", interval_s=60.0) as listeners, socket.socket(family) as server:
@@ -93,13 +94,14 @@ def test_a_listener_on_loopback_is_welcome(host: str, family: socket.AddressFami
 
 
 def test_I1_no_program_of_a_test_can_be_reached_from_other_machines(
-    start: Callable[..., Program], toy: Callable[..., list[str]]
+    start: Callable[..., Program], toy: Callable[..., list[str]], _nothing_is_left: Listeners
 ) -> None:
     """TensorBoard listens; that only this machine can reach it is what the fixture around every test looks at."""
     program = start(*toy("served", "number_epochs=100000", "test_activate=false"), "--tensorboard")
     program.wait_for("saved ")
 
     wait_until(lambda: listening(psutil.Process(program.pid)), timeout_s=60)
+    _nothing_is_left.look()
 
     program.send(signal.SIGTERM)
     assert program.end().code == 143

@@ -19,6 +19,7 @@ def run(test: str, *options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
 
 
+@pytest.mark.open_to_others
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_turns_its_test_red(name: str) -> None:
     mutant = MUTANTS[name]

@@ -47,10 +47,11 @@ def test_a_session_has_the_files_of_the_contract_and_no_others(done: Path) -> No
         "checkpoints", "modules", "monitor", "tensorboard",
     } | {path.name for path in done.iterdir()} & {"monlog.jsonl", "provenance.patch"}  # fmt: skip
     assert [entry["path"] for entry in read(done / "repeal.json")] == ["/engine/chosen"]
-    assert sorted(path.name for path in (done / "modules").iterdir()) == [
-        "acting_toy_ppo.py", "acting_toy_q.py", "acting_toys.py", "contents.json", "digideep", "toy_params.py",
-        "toy_parts.py", "toy_runner.py",
-    ]  # fmt: skip
+    carried = {path.name for path in (done / "modules").iterdir()}
+    # What lies beside the parameters goes along where this process has imported it, as other tests may have made it do.
+    beside = {path.name for path in Path(TOY).parent.glob("*.py")}
+    needed = {"contents.json", "digideep", "toy_params.py", "toy_parts.py", "toy_runner.py"}
+    assert needed <= carried <= needed | beside
 
 
 def test_a_dry_run_trains_and_leaves_nothing(
