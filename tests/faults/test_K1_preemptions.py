@@ -21,6 +21,7 @@ from fakes import Ended, check_logs_continue, differences, read, wait_until
 SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "slurm"
 TOY_PPO = "digideep.testing.toy_ppo"
 GRACE_S = 55
+LASTS_S = 3
 
 Run = Callable[..., Ended]
 
@@ -87,10 +88,24 @@ class Preemption:
         time.sleep(self._rng.random() * self._rng.choice([0.005, 0.06]))
 
 
+def _until_its_end(slurm: FakeSlurm, job: Job) -> Callable[[subprocess.Popen[bytes]], None]:
+    """Let a job train a little, then stand still until its end is near: on no machine does it reach its goal first."""
+    output, start = slurm.output(job), time.monotonic()
+    before = _saves(output)
+
+    def during(process: subprocess.Popen[bytes]) -> None:
+        wait_until(lambda: _saves(output) > before or process.poll() is not None)
+        slurm.signal(process, signal.SIGSTOP, to_all=True)
+        wait_until(lambda: time.monotonic() > start + LASTS_S)
+        slurm.signal(process, signal.SIGCONT, to_all=True)
+
+    return during
+
+
 def _preempt(slurm: FakeSlurm, job: Job, rng: random.Random, *, kind: str) -> str:
     """Run a job that is preempted, and return what was done to it."""
     if kind == "end":
-        launch, done = slurm.run(job, lasts_s=GRACE_S + 2), "end of the job"
+        launch, done = slurm.run(job, _until_its_end(slurm, job), lasts_s=GRACE_S + LASTS_S), "end of the job"
     elif kind == "founding":
         place = Path(slurm.environ["DIGIDEEP_SESSIONS"]) / "job"
 
