@@ -26,11 +26,12 @@ FlatArray: TypeAlias = torch.Tensor
 class GradientOutput(NamedTuple):
     """A gradient, the figures that came with it, and new priorities `[B]` where the memory has some.
 
-    `flat` may be a buffer that the next call overwrites; `losses` is `[len(agent.loss_names)]`, on the agent's device.
+    `flat` may be a buffer that the next call overwrites; `losses` is `[len(agent.loss_names)]`, on the agent's device or
+    in numpy.
     """
 
     flat: FlatArray
-    losses: torch.Tensor
+    losses: torch.Tensor | Array
     priorities: Array | None = None
 
 

@@ -31,19 +31,21 @@ def minibatch_slices(rows: int, size: int) -> list[slice]:
 
 
 def shares(weights: Array) -> Array:
-    """Return weights `[B]` divided by their sum: the share of each row in a mean; zeros where all weights are 0."""
-    return np.asarray(weights / max(float(weights.sum()), 1.0))
+    """Return weights `[..., B]` divided by their sums: the share of each row in a mean; zeros where all are 0."""
+    total = np.add.reduce(weights, axis=-1, keepdims=True)
+    return np.asarray(weights / np.maximum(total, 1.0))
 
 
 def normalized(values: Array, share: Array) -> Array:
-    """Return `[B]` values with mean 0 and population variance 1 under the shares, in float64; 0 where the share is 0.
+    """Return `[..., B]` values with mean 0 and population variance 1 under the shares, in float64; 0 where those are 0.
 
     Equal values, and a single one, become 0.
     """
-    exact = values.astype(np.float64)
+    exact, weight = values.astype(np.float64), share.astype(np.float64)
     # From one of the rows that count: a mean of large equal values is off by its rounding, which the deviation would
     # then blow up to the size of real differences.
-    exact -= exact[share.argmax()]
-    centred = np.where(share > 0.0, exact - np.dot(exact, share), 0.0)
-    deviation = np.sqrt(np.dot(centred * centred, share))
+    exact -= np.take_along_axis(exact, weight.argmax(axis=-1, keepdims=True), axis=-1)
+    mean = np.add.reduce(exact * weight, axis=-1, keepdims=True)
+    centred = (exact - mean) * (weight > 0.0)
+    deviation = np.sqrt(np.add.reduce(centred * centred * weight, axis=-1, keepdims=True))
     return np.asarray(centred / (deviation + _EPSILON))

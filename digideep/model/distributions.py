@@ -8,10 +8,14 @@ that one generator an environment or one for the whole batch give the same code.
 derivatives by each: for a loss L with a_i = dL/dlog_prob_i and b_i = dL/dentropy_i,
 
     dL/doutputs_i = a_i * dlog_prob_i/doutputs_i + b_i * dentropy_i/doutputs_i.
+
+Its formulas are written once, for arrays of numpy and tensors of torch alike, with the batch as the last axis: sums over
+the few outputs of a row are then sums of long rows.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -37,6 +41,8 @@ __all__ = [
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+Either: TypeAlias = Any
+"""An array of numpy or a tensor of torch, in and out alike."""
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -49,18 +55,18 @@ class Draw(NamedTuple):
 
 
 class HeadGradient(NamedTuple):
-    """Gradient of a loss by the network's outputs `[B, K]`, and by `log_std` `[D]` where there is one."""
+    """Gradient of a loss by the network's outputs `[K, B]`, and by `log_std` `[D]` where there is one."""
 
-    outputs: torch.Tensor
-    log_std: torch.Tensor | None
+    outputs: Either
+    log_std: Either | None
 
 
 class Terms(NamedTuple):
     """Log-probabilities `[B]`, entropies `[B]`, and the gradient as a function of a loss's derivatives by both."""
 
-    log_prob: torch.Tensor
-    entropy: torch.Tensor
-    gradient: Callable[[torch.Tensor, torch.Tensor], HeadGradient]
+    log_prob: Either
+    entropy: Either
+    gradient: Callable[[Either, Either], HeadGradient]
 
 
 class Distribution(ABC):
@@ -94,8 +100,14 @@ class Distribution(ABC):
         """Return the entropies `[B]`, for autograd."""
 
     @abstractmethod
-    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
-        """Return log-probabilities, entropies and the gradient in closed form; no tensor may require a gradient."""
+    def terms(self, outputs: Either, log_std: Either | None, actions: Either) -> Terms:
+        """Return log-probabilities, entropies and the gradient in closed form, in numpy or torch.
+
+        Args:
+            outputs: `[K, B]` of the network; no tensor may require a gradient.
+            log_std: `[D]`, where there is one.
+            actions: `[B]` or `[B, D]`.
+        """
 
 
 class Categorical(Distribution):
@@ -114,15 +126,17 @@ class Categorical(Distribution):
 
     def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
         """Return actions `[B]` by inversion of the cumulative distribution."""
-        shifted = outputs - outputs.max(axis=-1, keepdims=True)
-        cumulative = np.exp(shifted).cumsum(axis=-1)
+        # The functions themselves, where an array's methods go through Python: this is done at every step.
+        shifted = outputs - np.maximum.reduce(outputs, axis=-1, keepdims=True)
+        cumulative = np.add.accumulate(np.exp(shifted), axis=-1)
         total = cumulative[:, -1:]
         if noise is None:
             actions = shifted.argmax(axis=-1)
         else:
             # The product may round up to the total; the last action is then meant.
-            actions = np.minimum((cumulative <= noise * total).sum(axis=-1), self.outputs - 1)
-        return Draw(actions, shifted[np.arange(len(actions)), actions] - np.log(total[:, 0]))
+            actions = np.minimum(np.add.reduce(cumulative <= noise * total, axis=-1), self.outputs - 1)
+        picked = shifted.take(actions + _row_starts(len(actions), self.outputs))
+        return Draw(actions, picked - np.log(total[:, 0]))
 
     def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
         """Return `[B]` log-probabilities."""
@@ -139,19 +153,24 @@ class Categorical(Distribution):
         log_p = torch.log_softmax(outputs, dim=-1)
         return -(log_p.exp() * log_p).sum(-1)
 
-    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+    def terms(self, outputs: Either, log_std: Either | None, actions: Either) -> Terms:
         """Return `[B]` log-probabilities, `[B]` entropies and the gradient."""
-        log_p = torch.log_softmax(outputs, dim=-1)
-        p = log_p.exp()
-        index = actions[:, None]
-        entropy = (p * log_p).sum(-1).neg_()
+        xp = _library(outputs)
+        shifted = outputs - xp.amax(outputs, 0)
+        exponentials = xp.exp(shifted)
+        total = exponentials.sum(0)
+        log_p, p = shifted - xp.log(total), exponentials / total
+        taken = (actions, xp.arange(len(actions), device=outputs.device))
+        entropy = -(p * log_p).sum(0)
 
-        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
-            column = by_log_prob[:, None]
-            by_p = torch.addcmul(column, log_p + entropy[:, None], by_entropy[:, None])
-            return HeadGradient((p * by_p).neg_().scatter_add_(1, index, column), None)
+        def gradient(by_log_prob: Either, by_entropy: Either) -> HeadGradient:
+            by_outputs = (log_p + entropy) * by_entropy
+            by_outputs += by_log_prob
+            by_outputs *= -p
+            by_outputs[taken] += by_log_prob
+            return HeadGradient(by_outputs, None)
 
-        return Terms(log_p.gather(1, index).squeeze(1), entropy, gradient)
+        return Terms(log_p[taken], entropy, gradient)
 
 
 class MultiCategorical(Distribution):
@@ -192,16 +211,16 @@ class MultiCategorical(Distribution):
         columns = zip(self._parts, self._slices, strict=True)
         return torch.stack([part.entropy(outputs[:, where], None) for part, where in columns]).sum(0)
 
-    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+    def terms(self, outputs: Either, log_std: Either | None, actions: Either) -> Terms:
         """Return `[B]` log-probabilities, `[B]` entropies and the gradient."""
         columns = enumerate(zip(self._parts, self._slices, strict=True))
-        parts = [part.terms(outputs[:, where], None, actions[:, i]) for i, (part, where) in columns]
+        parts = [part.terms(outputs[where], None, actions[:, i]) for i, (part, where) in columns]
 
-        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
-            return HeadGradient(torch.cat([p.gradient(by_log_prob, by_entropy).outputs for p in parts], dim=1), None)
+        def gradient(by_log_prob: Either, by_entropy: Either) -> HeadGradient:
+            by_parts = [part.gradient(by_log_prob, by_entropy).outputs for part in parts]
+            return HeadGradient(_library(outputs).concatenate(by_parts), None)
 
-        log_prob = torch.stack([part.log_prob for part in parts]).sum(0)
-        return Terms(log_prob, torch.stack([part.entropy for part in parts]).sum(0), gradient)
+        return Terms(sum(part.log_prob for part in parts), sum(part.entropy for part in parts), gradient)
 
 
 class Bernoulli(Distribution):
@@ -234,16 +253,18 @@ class Bernoulli(Distribution):
         """Return `[B]` entropies."""
         return (functional.softplus(outputs) - outputs * torch.sigmoid(outputs)).sum(-1)
 
-    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+    def terms(self, outputs: Either, log_std: Either | None, actions: Either) -> Terms:
         """Return `[B]` log-probabilities, `[B]` entropies and the gradient."""
-        softplus, p = functional.softplus(outputs), torch.sigmoid(outputs)
+        xp = _library(outputs)
+        taken = actions.T
+        softplus = outputs.clip(min=0.0) + xp.log1p(xp.exp(-abs(outputs)))
+        p = xp.exp(outputs - softplus)
 
-        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
-            by_bits = outputs * p * (1.0 - p) * by_entropy[:, None]
-            return HeadGradient((actions - p) * by_log_prob[:, None] - by_bits, None)
+        def gradient(by_log_prob: Either, by_entropy: Either) -> HeadGradient:
+            by_bits = outputs * p * (1.0 - p) * by_entropy
+            return HeadGradient((taken - p) * by_log_prob - by_bits, None)
 
-        log_prob = (actions * outputs - softplus).sum(-1)
-        return Terms(log_prob, (softplus - outputs * p).sum(-1), gradient)
+        return Terms((taken * outputs - softplus).sum(0), (softplus - outputs * p).sum(0), gradient)
 
 
 class Normal(Distribution):
@@ -282,19 +303,33 @@ class Normal(Distribution):
         assert log_std is not None
         return (log_std + (0.5 + _HALF_LOG_TWO_PI)).sum(-1).expand(len(outputs))
 
-    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> Terms:
+    def terms(self, outputs: Either, log_std: Either | None, actions: Either) -> Terms:
         """Return `[B]` log-densities, `[B]` entropies and the gradient."""
         assert log_std is not None
-        inverse = torch.exp(-log_std)
-        scaled = (actions - outputs) * inverse
+        xp = _library(outputs)
+        inverse = xp.exp(-log_std)[:, None]
+        scaled = (actions.T - outputs) * inverse
         squared = scaled * scaled
+        log_prob = -0.5 * squared.sum(0) - (log_std + _HALF_LOG_TWO_PI).sum()
 
-        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
-            by_log_std = by_log_prob @ (squared - 1.0) + by_entropy.sum()
-            return HeadGradient(scaled * inverse * by_log_prob[:, None], by_log_std)
+        def gradient(by_log_prob: Either, by_entropy: Either) -> HeadGradient:
+            by_log_std = (squared - 1.0) @ by_log_prob + by_entropy.sum()
+            return HeadGradient(scaled * inverse * by_log_prob, by_log_std)
 
-        log_prob = (-0.5 * squared - (log_std + _HALF_LOG_TWO_PI)).sum(-1)
-        return Terms(log_prob, self.entropy(outputs, log_std), gradient)
+        return Terms(log_prob, (log_std + (0.5 + _HALF_LOG_TWO_PI)).sum() + xp.zeros_like(log_prob), gradient)
+
+
+def _library(array: Either) -> Any:
+    """Return numpy or torch, whichever the array is of."""
+    return torch if isinstance(array, torch.Tensor) else np
+
+
+@functools.lru_cache(maxsize=64)
+def _row_starts(rows: int, width: int) -> Array:
+    """Return where each of `rows` rows of `width` begins in flat memory; to be read only."""
+    starts = np.arange(0, rows * width, width)
+    starts.flags.writeable = False
+    return starts
 
 
 def _softplus(values: Array) -> Array:

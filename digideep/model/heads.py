@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from digideep.errors import SpaceError
-from digideep.model.distributions import Distribution, HeadGradient, Terms, distribution
+from digideep.model.distributions import Distribution, Either, HeadGradient, Terms, distribution
 from digideep.spec import ArraySpec
 
 __all__ = ["ActionDraw", "ActionHeads", "Evaluation"]
@@ -27,9 +27,9 @@ class ActionDraw(NamedTuple):
 class Evaluation(NamedTuple):
     """What the policy of now says about stored actions: joint log-probabilities, entropies, and values, each `[B]`."""
 
-    log_prob: torch.Tensor
-    entropy: torch.Tensor
-    values: torch.Tensor
+    log_prob: Either
+    entropy: Either
+    values: Either
 
 
 class _Head(NamedTuple):
@@ -70,14 +70,17 @@ class ActionHeads:
 
     def draw(self, outputs: Array, log_std: Array | None, noise: Sequence[Array] | None) -> ActionDraw:
         """Return the actions that `noise` picks, or the most likely ones where it is None."""
+        if len(self._heads) == 1:
+            (head,) = self._heads
+            drawn = head.distribution.draw(outputs, log_std, None if noise is None else noise[0])
+            return ActionDraw({head.slot: _shaped(drawn.actions, head)}, drawn.log_probs)
         actions: dict[str, Array] = {}
         log_probs: Array | None = None
         for index, head in enumerate(self._heads):
             part = None if noise is None else noise[index]
             scale = None if log_std is None else log_std[head.log_std]
             drawn = head.distribution.draw(outputs[:, head.outputs], scale, part)
-            flat = drawn.actions.astype(head.spec.dtype, copy=False)
-            actions[head.slot] = flat.reshape((len(outputs), *head.spec.shape))
+            actions[head.slot] = _shaped(drawn.actions, head)
             log_probs = drawn.log_probs if log_probs is None else log_probs + drawn.log_probs
         assert log_probs is not None
         return ActionDraw(actions, log_probs)
@@ -97,22 +100,23 @@ class ActionHeads:
         """Return the joint entropies `[B]`, for autograd."""
         return _sum([h.distribution.entropy(outputs[:, h.outputs], _part(log_std, h)) for h in self._heads])
 
-    def terms(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: Mapping[str, torch.Tensor]) -> Terms:
-        """Return joint log-probabilities, entropies and the gradient in closed form."""
+    def terms(self, outputs: Either, log_std: Either | None, actions: Mapping[str, Either]) -> Terms:
+        """Return joint log-probabilities, entropies and the gradient in closed form, for outputs `[K, B]`."""
+        if len(self._heads) == 1:
+            (head,) = self._heads
+            return head.distribution.terms(outputs, log_std, _flat(actions[head.slot], head))
         parts = [
-            h.distribution.terms(outputs[:, h.outputs], _part(log_std, h), _flat(actions[h.slot], h))
-            for h in self._heads
+            h.distribution.terms(outputs[h.outputs], _part(log_std, h), _flat(actions[h.slot], h)) for h in self._heads
         ]
-        if len(parts) == 1:
-            return parts[0]
 
-        def gradient(by_log_prob: torch.Tensor, by_entropy: torch.Tensor) -> HeadGradient:
+        def gradient(by_log_prob: Either, by_entropy: Either) -> HeadGradient:
             gradients = [part.gradient(by_log_prob, by_entropy) for part in parts]
             by_log_std = [part.log_std for part in gradients if part.log_std is not None]
-            joined = torch.cat(by_log_std) if by_log_std else None
-            return HeadGradient(torch.cat([part.outputs for part in gradients], dim=1), joined)
+            join = torch.cat if isinstance(outputs, torch.Tensor) else np.concatenate
+            joined = join(by_log_std) if by_log_std else None
+            return HeadGradient(join([part.outputs for part in gradients]), joined)
 
-        return Terms(_sum([part.log_prob for part in parts]), _sum([part.entropy for part in parts]), gradient)
+        return Terms(sum(part.log_prob for part in parts), sum(part.entropy for part in parts), gradient)
 
 
 def _check(slot: str, spec: ArraySpec) -> None:
@@ -125,13 +129,17 @@ def _check(slot: str, spec: ArraySpec) -> None:
         raise SpaceError(f"{name}: expected at least one element, found {spec.kind} of shape {spec.shape}, n {spec.n}")
 
 
-def _part(log_std: torch.Tensor | None, head: _Head) -> torch.Tensor | None:
+def _part(log_std: Either | None, head: _Head) -> Either | None:
     return None if log_std is None else log_std[head.log_std]
 
 
-def _flat(actions: torch.Tensor, head: _Head) -> torch.Tensor:
+def _flat(actions: Either, head: _Head) -> Either:
     expected = 1 if head.spec.kind == "discrete" else 2
-    return actions if actions.dim() == expected else actions.reshape(len(actions), -1)
+    return actions if actions.ndim == expected else actions.reshape(len(actions), -1)
+
+
+def _shaped(actions: Array, head: _Head) -> Array:
+    return actions.astype(head.spec.dtype, copy=False).reshape((len(actions), *head.spec.shape))
 
 
 def _sum(parts: list[torch.Tensor]) -> torch.Tensor:

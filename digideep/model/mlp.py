@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -82,17 +82,19 @@ class ActorCriticMLP(nn.Module):
 
 
 class FrozenMLP:
-    """A copy of an `ActorCriticMLP`'s weights that predicts in numpy: for few rows three times as fast as torch.
+    """A copy of an `ActorCriticMLP`'s weights that predicts in numpy: for few rows several times as fast as torch.
 
-    Use `FrozenMLP.can_freeze` first; not every activation exists in numpy.
+    Layers of policy and value function that have the same place in either are done together, as a stack of two. Use
+    `FrozenMLP.can_freeze` first; not every activation exists in numpy.
     """
 
     def __init__(self, network: ActorCriticMLP) -> None:
         self._specs = network.observations
-        self._shared = network.config.shared
         self._activate = ACTIVATIONS[network.config.activation]
-        self._policy = [_frozen(layer) for layer in (*network.policy_layers, network.policy_head)]
-        self._value = [_frozen(layer) for layer in (*network.value_layers, network.value_head)]
+        towers = [network.policy_layers] if network.config.shared else [network.policy_layers, network.value_layers]
+        self._layers = [_frozen(layers) for layers in zip(*towers, strict=True)]
+        self._policy_head, self._value_head = _frozen([network.policy_head]), _frozen([network.value_head])
+        self._hidden: dict[int, list[Array]] = {}  # by number of rows, made once
 
     @staticmethod
     def can_freeze(network: nn.Module) -> bool:
@@ -109,22 +111,36 @@ class FrozenMLP:
         one matrix product does all rows, whose bits depend on `B`.
         """
         inputs = flat_rows(observations, self._specs)
-        # A stack of one-row matrices is what numpy multiplies one by one.
-        hidden = inputs[:, None] if rowwise else inputs
-        outputs, last = self._through(self._policy, hidden)
-        values, _ = self._through(self._value, last if self._shared else hidden)
+        if rowwise:
+            return self._by_row(inputs)
         rows = len(inputs)
-        return Prediction(outputs=outputs.reshape(rows, -1), values=values.reshape(rows))
+        buffers = self._hidden.get(rows)
+        if buffers is None:
+            buffers = [np.empty((len(weight), rows, weight.shape[2]), np.float32) for weight, _ in self._layers]
+            self._hidden[rows] = buffers
+        hidden = inputs[None]
+        for (weight, bias), result in zip(self._layers, buffers, strict=True):
+            np.matmul(hidden, weight, out=result)
+            result += bias
+            self._activate(result)
+            hidden = result
+        (weight, bias), (value_weight, value_bias) = self._policy_head, self._value_head
+        outputs = np.matmul(hidden[0], weight[0])
+        outputs += bias[0]
+        values = np.matmul(hidden[-1], value_weight[0, :, 0])
+        values += value_bias[0, 0]
+        return Prediction(outputs, values)
 
-    def _through(self, layers: list[tuple[Array, Array]], hidden: Array) -> tuple[Array, Array]:
-        for weight, bias in layers[:-1]:
-            hidden = np.matmul(hidden, weight)
-            hidden += bias
+    def _by_row(self, inputs: Array) -> Prediction:
+        # A stack of one-row matrices is what numpy multiplies one by one.
+        hidden = inputs[None, :, None]
+        for weight, bias in self._layers:
+            hidden = np.matmul(hidden, weight[:, None])
+            hidden += bias[:, None]
             self._activate(hidden)
-        weight, bias = layers[-1]
-        result = np.matmul(hidden, weight)
-        result += bias
-        return result, hidden
+        (weight, bias), (value_weight, value_bias) = self._policy_head, self._value_head
+        outputs, values = np.matmul(hidden[0], weight) + bias, np.matmul(hidden[-1], value_weight) + value_bias
+        return Prediction(outputs[:, 0], values[:, 0, 0])
 
 
 def _hidden(sizes: tuple[int, ...]) -> nn.ModuleList:
@@ -132,6 +148,8 @@ def _hidden(sizes: tuple[int, ...]) -> nn.ModuleList:
     return nn.ModuleList(orthogonal_linear(inputs, outputs, gain=HIDDEN_GAIN) for inputs, outputs in pairs)
 
 
-def _frozen(layer: nn.Module) -> tuple[Array, Array]:
-    assert isinstance(layer, nn.Linear)
-    return layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy()
+def _frozen(layers: Sequence[nn.Module]) -> tuple[Array, Array]:
+    """Return copies of the weights `[S, in, out]` and biases `[S, 1, out]` of `S` layers of one shape."""
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    weight = np.stack([layer.weight.detach().numpy().T for layer in linear])
+    return np.ascontiguousarray(weight), np.stack([layer.bias.detach().numpy()[None] for layer in linear])

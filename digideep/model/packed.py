@@ -1,18 +1,19 @@
 """Forward and backward passes of standard networks in numpy, on the memory of torch's parameters and gradients.
 
-For small networks the time goes into torch's calls, and on some processors into its tanh, not into arithmetic.
+For small networks the time goes into torch's calls, and on some processors into its tanh, not into arithmetic. Layers
+of policy and value function that have the same place in either are done together, as a stack of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
+from numpy.lib.stride_tricks import as_strided
 from torch import nn
 
-from digideep.model.mlp import ACTIVATIONS, ActorCriticMLP, Prediction
+from digideep.model.mlp import ACTIVATIONS, ActorCriticMLP
 from digideep.model.observations import flat_rows
 
 __all__ = ["PackedMLP"]
@@ -21,9 +22,9 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def _through_tanh(gradient: Array, activated: Array) -> None:
-    slope = activated * activated
-    np.subtract(1.0, slope, out=slope)
-    gradient *= slope
+    np.multiply(activated, activated, out=activated)
+    np.subtract(1.0, activated, out=activated)
+    gradient *= activated
 
 
 def _through_relu(gradient: Array, activated: Array) -> None:
@@ -34,10 +35,21 @@ _BACKWARD: dict[str, Callable[[Array, Array], None]] = {"tanh": _through_tanh, "
 
 
 class _Layer(NamedTuple):
+    """A stack of `S` layers: weights `[S, out, in]`, the same as `[S, in, out]`, biases `[S, 1, out]`, gradients."""
+
     weight: Array
+    transposed: Array
     bias: Array
     weight_gradient: Array
     bias_gradient: Array
+
+
+class _Work(NamedTuple):
+    """What a pass over `B` rows needs, made once: activations and their gradients `[S, B, out]` by layer, `[1, B]` ones."""
+
+    hidden: list[Array]
+    gradients: list[Array]
+    ones: Array
 
 
 class PackedMLP:
@@ -52,13 +64,12 @@ class PackedMLP:
 
     def __init__(self, network: ActorCriticMLP) -> None:
         self._specs = network.observations
-        self._shared = network.config.shared
         self._activate, self._back = ACTIVATIONS[network.config.activation], _BACKWARD[network.config.activation]
-        self._policy = [_layer(layer) for layer in network.policy_layers]
-        self._value = [_layer(layer) for layer in network.value_layers]
-        self._policy_head, self._value_head = _layer(network.policy_head), _layer(network.value_head)
-        self._policy_inputs: list[Array] = []
-        self._value_inputs: list[Array] = []
+        towers = [network.policy_layers] if network.config.shared else [network.policy_layers, network.value_layers]
+        self._layers = [_stack(layers) for layers in zip(*towers, strict=True)]
+        self._policy_head, self._value_head = _stack([network.policy_head]), _stack([network.value_head])
+        self._works: dict[int, _Work] = {}
+        self._inputs = np.empty(0)
 
     @staticmethod
     def can_pack(network: nn.Module) -> bool:
@@ -67,60 +78,81 @@ class PackedMLP:
             return False
         return all(p.requires_grad and p.device.type == "cpu" for p in network.parameters())
 
-    def forward(self, observations: Mapping[str, torch.Tensor]) -> Prediction:
-        """Return the prediction for a batch and keep what `backward` needs."""
-        inputs = flat_rows({slot: tensor.numpy() for slot, tensor in observations.items()}, self._specs)
-        self._policy_inputs = self._up(self._policy, inputs)
-        self._value_inputs = self._policy_inputs if self._shared else self._up(self._value, inputs)
-        outputs = _linear(self._policy_inputs[-1], self._policy_head)
-        values = _linear(self._value_inputs[-1], self._value_head)
-        return Prediction(outputs, values[:, 0])
+    def forward(self, observations: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Return policy outputs `[outputs, B]` and values `[B]`, and keep what `backward` needs."""
+        self._inputs = hidden = flat_rows(observations, self._specs)[None]
+        work = self._work(self._inputs)
+        for layer, activated in zip(self._layers, work.hidden, strict=True):
+            np.matmul(hidden, layer.transposed, out=activated)
+            activated += layer.bias
+            self._activate(activated)
+            hidden = activated
+        outputs = np.matmul(self._policy_head.weight[0], hidden[0].T)
+        outputs += self._policy_head.bias[0].T
+        values = np.matmul(hidden[-1], self._value_head.weight[0, 0])
+        values += self._value_head.bias[0, 0]
+        return outputs, values
 
     def backward(self, by_outputs: Array, by_values: Array) -> None:
-        """Write the gradient of a loss, from its derivatives by the outputs of the last `forward`."""
-        by_policy = _head_backward(self._policy_head, by_outputs, self._policy_inputs)
-        by_value = _head_backward(self._value_head, by_values[:, None], self._value_inputs)
-        if self._shared:
-            by_policy += by_value
-        else:
-            self._down(self._value, by_value, self._value_inputs)
-        self._down(self._policy, by_policy, self._policy_inputs)
-
-    def _up(self, layers: list[_Layer], inputs: Array) -> list[Array]:
-        """Return the inputs of every layer, those of the head last."""
-        every = [inputs]
-        for layer in layers:
-            hidden = _linear(every[-1], layer)
-            self._activate(hidden)
-            every.append(hidden)
-        return every
-
-    def _down(self, layers: list[_Layer], gradient: Array, inputs: list[Array]) -> None:
-        for index in range(len(layers) - 1, -1, -1):
-            layer = layers[index]
-            self._back(gradient, inputs[index + 1])
-            _write(layer, gradient, inputs[index])
+        """Write the gradient of a loss, from its derivatives by the outputs of the last `forward`, once for each."""
+        work = self._work(self._inputs)
+        gradient = self._through_heads(by_outputs, by_values, work)
+        for index in range(len(self._layers) - 1, -1, -1):
+            layer = self._layers[index]
+            self._back(gradient, work.hidden[index])
+            inputs = work.hidden[index - 1] if index else self._inputs
+            np.matmul(gradient.transpose(0, 2, 1), inputs, out=layer.weight_gradient)
+            np.matmul(work.ones, gradient, out=layer.bias_gradient)
             if index:  # nobody asks for the gradient of observations
-                gradient = np.matmul(gradient, layer.weight)
+                gradient = np.matmul(gradient, layer.weight, out=work.gradients[index - 1])
+
+    def _through_heads(self, by_outputs: Array, by_values: Array, work: _Work) -> Array:
+        """Write the gradients of both heads; return that of the last hidden layers."""
+        hidden, policy, value = work.hidden[-1] if work.hidden else self._inputs, self._policy_head, self._value_head
+        np.matmul(by_outputs, hidden[0], out=policy.weight_gradient[0])
+        np.add.reduce(by_outputs, axis=1, out=policy.bias_gradient[0, 0])
+        np.matmul(by_values, hidden[-1], out=value.weight_gradient[0, 0])
+        value.bias_gradient[...] = np.add.reduce(by_values)
+        if not work.gradients:
+            return self._inputs
+        gradient = work.gradients[-1]
+        np.matmul(by_outputs.T, policy.weight[0], out=gradient[0])
+        if len(gradient) > 1:
+            np.multiply(by_values[:, None], value.weight[0], out=gradient[1])
+        else:
+            gradient[0] += by_values[:, None] * value.weight[0]
+        return gradient
+
+    def _work(self, inputs: Array) -> _Work:
+        rows = inputs.shape[1]
+        work = self._works.get(rows)
+        if work is None:
+            shapes = [(len(layer.weight), rows, layer.weight.shape[1]) for layer in self._layers]
+            dtype = self._policy_head.weight.dtype
+            work = _Work(
+                hidden=[np.empty(shape, dtype) for shape in shapes],
+                gradients=[np.empty(shape, dtype) for shape in shapes],
+                ones=np.ones((1, rows), dtype),
+            )
+            self._works[rows] = work
+        return work
 
 
-def _linear(inputs: Array, layer: _Layer) -> Array:
-    result = np.matmul(inputs, layer.weight.T)
-    result += layer.bias
-    return np.asarray(result)
+def _stack(layers: Sequence[nn.Module]) -> _Layer:
+    parts = [_arrays(layer) for layer in layers]
+    weight, bias, weight_gradient, bias_gradient = (_stacked(arrays) for arrays in zip(*parts, strict=True))
+    return _Layer(weight, weight.transpose(0, 2, 1), bias[:, None], weight_gradient, bias_gradient[:, None])
 
 
-def _head_backward(head: _Layer, gradient: Array, inputs: list[Array]) -> Array:
-    _write(head, gradient, inputs[-1])
-    return np.asarray(np.matmul(gradient, head.weight))
-
-
-def _write(layer: _Layer, gradient: Array, inputs: Array) -> None:
-    np.matmul(gradient.T, inputs, out=layer.weight_gradient)
-    np.sum(gradient, axis=0, out=layer.bias_gradient)
-
-
-def _layer(layer: nn.Module) -> _Layer:
+def _arrays(layer: nn.Module) -> tuple[Array, Array, Array, Array]:
     assert isinstance(layer, nn.Linear) and layer.weight.grad is not None and layer.bias.grad is not None
-    arrays = (layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)
-    return _Layer(*(tensor.numpy() for tensor in arrays))
+    tensors = (layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)
+    weight, bias, weight_gradient, bias_gradient = (tensor.numpy() for tensor in tensors)
+    return weight, bias, weight_gradient, bias_gradient
+
+
+def _stacked(arrays: Sequence[Array]) -> Array:
+    """Return one or two arrays of one shape as one `[S, ...]` view; both lie in one flat buffer, at any distance."""
+    first = arrays[0]
+    distance = arrays[-1].ctypes.data - first.ctypes.data
+    return as_strided(first, (len(arrays), *first.shape), (distance, *first.strides))

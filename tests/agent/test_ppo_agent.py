@@ -136,7 +136,7 @@ def test_a_nonfinite_loss_stops_before_the_optimiser_moves_anything(
 def test_on_a_device_nobody_waits_for_a_bad_gradient_moves_nothing_and_is_reported_at_the_end(
     make_spec: Any, make_agent: Any, make_chunk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = make_agent(make_spec(), update_epochs=2)
+    agent = make_agent(make_spec(), update_epochs=2, model=node(MLPConfig, hidden_sizes=[16], activation="gelu"))
     chunk = make_chunk(agent, np.random.default_rng(0))
     monkeypatch.setattr(agent._flat, "clip_gradients", lambda _: torch.linalg.vector_norm(agent._flat.gradients))
     agent._waits = False
@@ -166,7 +166,7 @@ def test_normalisers_reach_both_observations_and_rewards(make_spec: Any, make_ag
     rows = agent.prepare(chunk, normalizer)
 
     scaled = normalizer.observations({"observation": chunk.arrays["/observations/observation"][:, :-1]})["observation"]
-    np.testing.assert_array_equal(rows.observations["observation"].numpy(), scaled.swapaxes(0, 1).reshape(-1, 4))
+    np.testing.assert_array_equal(rows.observations["observation"], scaled.swapaxes(0, 1).reshape(-1, 4))
     assert not np.array_equal(rows.returns, agent.prepare(chunk, Normalizer()).returns)
 
 

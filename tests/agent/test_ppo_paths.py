@@ -60,6 +60,20 @@ def cast(batch: PPOBatch, dtype: torch.dtype) -> PPOBatch:
     )
 
 
+def in_numpy(batch: PPOBatch) -> PPOBatch:
+    def part(value: Any) -> Any:
+        return {slot: tensor.numpy() for slot, tensor in value.items()} if isinstance(value, dict) else value.numpy()
+
+    return PPOBatch(*(part(value) for value in batch))
+
+
+def in_torch(batch: PPOBatch) -> PPOBatch:
+    def part(value: Any) -> Any:
+        return {slot: torch.tensor(a) for slot, a in value.items()} if isinstance(value, dict) else torch.tensor(value)
+
+    return PPOBatch(*(part(value) for value in batch))
+
+
 def train(policy: Policy, batches: list[PPOBatch], gradients: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
     """Ten updates with clipping and Adam over flat parameters."""
     flat = FlatParameters(policy)
@@ -80,7 +94,7 @@ def rollout(make_spec: Any, make_agent: Any, make_chunk: Any) -> Callable[[str],
         agent = make_agent(spec)
         rows = agent.prepare(make_chunk(agent, np.random.default_rng(3), n_steps=40), Normalizer())
         rng = np.random.default_rng(0)
-        batches = [batch for _ in range(2) for batch in minibatches(rows, rng, size=32, normalize=True)]
+        batches = [in_torch(b) for _ in range(2) for b in minibatches(rows, rng, size=32, normalize=True)]
         return spec, batches
 
     return make
@@ -101,7 +115,7 @@ def after_ten_updates(
         if not network:
             assert isinstance(trained.network, ActorCriticMLP)
             network.append(PackedMLP(trained.network))
-        return packed_gradients(trained, batch, network=network[0], options=options)
+        return torch.as_tensor(packed_gradients(trained, in_numpy(batch), network=network[0], options=options))
 
     return policy, torch.stack(train(policy, batches, gradients))
 
@@ -185,10 +199,13 @@ def test_networks_that_numpy_cannot_do_learn_on_the_fused_path(make_spec: Any, m
 
 def test_an_overridden_loss_changes_the_gradient(make_spec: Any, make_agent: Any, make_chunk: Any) -> None:
     own, standard = (make_agent(make_spec(), cls=cls, value_coef=0.0, entropy_coef=0.0) for cls in (Doubled, PPOAgent))
-    rows = standard.prepare(make_chunk(standard, np.random.default_rng(0)), Normalizer())
-    batch = next(minibatches(rows, np.random.default_rng(0), size=48, normalize=True))
+    chunk = make_chunk(standard, np.random.default_rng(0))
+    batches = [
+        next(minibatches(agent.prepare(chunk, Normalizer()), np.random.default_rng(0), size=48, normalize=True))
+        for agent in (standard, own)
+    ]
 
-    single, double = standard.gradients(batch).flat, own.gradients(batch).flat
+    single, double = standard.gradients(batches[0]).flat, own.gradients(batches[1]).flat
 
     assert single.abs().max().item() > 1e-4
     torch.testing.assert_close(double, 2.0 * single, rtol=1e-4, atol=1e-7)

@@ -183,11 +183,17 @@ def test_F5_log_probabilities_entropies_and_their_gradients_are_finite(kind: str
         tensor = torch.from_numpy(outputs).requires_grad_()
         scale = None if log_std is None else torch.from_numpy(log_std)
         actions = torch.from_numpy(drawn.actions)
-        terms = made.terms(tensor.detach(), scale, actions)
+        in_torch, in_numpy = (
+            made.terms(tensor.detach().T, scale, actions),
+            made.terms(outputs.T, log_std, drawn.actions),
+        )
         (made.log_prob(tensor, scale, actions) + made.entropy(tensor, scale)).sum().backward()  # type: ignore[no-untyped-call]
-        gradient = terms.gradient(torch.ones(rows), torch.ones(rows))
+        ones = np.ones(rows, np.float32)
+        gradients = in_torch.gradient(torch.from_numpy(ones), torch.from_numpy(ones)), in_numpy.gradient(ones, ones)
 
-        assert finite(drawn.actions, drawn.log_probs, terms.log_prob, terms.entropy, gradient.outputs, tensor.grad)
+        assert finite(drawn.actions, drawn.log_probs, tensor.grad)
+        for terms, gradient in zip((in_torch, in_numpy), gradients, strict=True):
+            assert finite(terms.log_prob, terms.entropy, gradient.outputs)
 
 
 def a_batch(rng: np.random.Generator, rows: int) -> tuple[Evaluation, PPOBatch]:
@@ -217,14 +223,19 @@ def test_F5_losses_and_their_gradients_are_finite_and_equal_on_every_path() -> N
             losses.clip_fraction(now.log_prob, batch, clip_param=options.clip_param),
         ]
         (figures[0] + options.value_coef * figures[1]).backward()  # type: ignore[no-untyped-call]
+        in_numpy = batch._replace(**{name: getattr(batch, name).numpy() for name in PPOBatch._fields[2:]})
         with torch.no_grad():
-            by = derivatives(now, batch, options)
+            both = (
+                derivatives(now, batch, options),
+                derivatives(Evaluation(*(part.detach().numpy() for part in now)), in_numpy, options),
+            )
 
-        assert finite(*(figure.detach() for figure in figures), *by)
         assert float(figures[3].detach()) >= -1e-5
-        torch.testing.assert_close(torch.stack(figures).detach(), by.figures, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(now.log_prob.grad, by.by_log_prob, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(now.values.grad, by.by_value, rtol=1e-4, atol=1e-6)
+        for by in both:
+            assert finite(*(figure.detach() for figure in figures), *by)
+            np.testing.assert_allclose(torch.stack(figures).detach(), by.figures, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(now.log_prob.grad, by.by_log_prob, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(now.values.grad, by.by_value, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-38, 1e-20, 1.0, 1e20, 1e30])

@@ -61,16 +61,18 @@ def test_closed_form_terms_equal_autograd(kind: str) -> None:
     log_prob, entropy = dist.log_prob(with_grad, scale, taken), dist.entropy(with_grad, scale)
     ((log_prob * by_log_prob).sum() + (entropy * by_entropy).sum()).backward()  # type: ignore[no-untyped-call]
 
-    terms = dist.terms(*tensors(outputs, log_std, actions))
-    gradient = terms.gradient(by_log_prob, by_entropy)
+    in_torch = dist.terms(torch.tensor(outputs).T, None if log_std is None else torch.tensor(log_std), taken)
+    in_numpy = dist.terms(outputs.T, log_std, actions)
+    gradients = in_torch.gradient(by_log_prob, by_entropy), in_numpy.gradient(by_log_prob.numpy(), by_entropy.numpy())
 
-    torch.testing.assert_close(terms.log_prob, log_prob.detach(), rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(terms.entropy, entropy.detach(), rtol=1e-12, atol=1e-14)
     expected = torch.zeros_like(with_grad) if with_grad.grad is None else with_grad.grad
-    torch.testing.assert_close(gradient.outputs, expected, rtol=1e-11, atol=1e-13)
-    if scale is not None:
-        assert gradient.log_std is not None and scale.grad is not None
-        torch.testing.assert_close(gradient.log_std, scale.grad, rtol=1e-11, atol=1e-13)
+    for terms, gradient in zip((in_torch, in_numpy), gradients, strict=True):
+        np.testing.assert_allclose(terms.log_prob, log_prob.detach(), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(terms.entropy, entropy.detach(), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(gradient.outputs, expected.T, rtol=1e-11, atol=1e-13)
+        if scale is not None:
+            assert gradient.log_std is not None and scale.grad is not None
+            np.testing.assert_allclose(gradient.log_std, scale.grad, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", ["categorical", "multi-categorical", "bernoulli"])
@@ -149,7 +151,7 @@ def test_extreme_logits_stay_finite(kind: str) -> None:
     outputs[:, 0] = 1e4
 
     drawn = dist.draw(outputs, None, dist.noise(np.random.default_rng(0), 2))
-    terms = dist.terms(torch.tensor(outputs), None, torch.tensor(drawn.actions))
+    terms = dist.terms(torch.tensor(outputs).T, None, torch.tensor(drawn.actions))
     gradient = terms.gradient(torch.ones(2), torch.ones(2)).outputs
 
     assert np.isfinite(drawn.log_probs).all()

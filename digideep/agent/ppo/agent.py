@@ -25,6 +25,7 @@ from digideep.agent.ppo.policy import FrozenPolicy, PPOActor
 from digideep.agent.returns import explained_variance, gae
 from digideep.agent.schedules import linear
 from digideep.errors import NonFiniteError
+from digideep.model.distributions import Either
 from digideep.model.flat import AdamState, FlatAdam, FlatParameters
 from digideep.model.heads import Evaluation
 from digideep.model.mlp import ActorCriticMLP
@@ -179,7 +180,7 @@ class PPOAgent(Agent):
             values=values[:, :-1],
             advantages=advantages,
             weights=masks[:, 1:],
-            device=self._device,
+            device=None if self._packed is not None else self._device,
         )
 
     def advantages(self, rewards: Array, values: Array, *, terminations: Array, masks: Array) -> Array:
@@ -224,17 +225,16 @@ class PPOAgent(Agent):
 
     def gradients(self, batch: PPOBatch, part: str = "policy") -> GradientOutput:
         """Return the gradient for a minibatch, in the buffer that the parameters' `.grad` are views of."""
-        self._flat.gradients.zero_()
-        if self._is_reference:
-            figures = reference_gradients(self.policy, batch, loss=self.loss)
-            return GradientOutput(self._flat.gradients, figures)
+        gradients = self._flat.gradients
         config = self.config
         options = LossOptions(self.clip_param, config.value_clip, config.value_coef, config.entropy_coef)
         if self._packed is not None:
             figures = packed_gradients(self.policy, batch, network=self._packed, options=options)
-        else:
-            figures = fused_gradients(self.policy, batch, options=options)
-        return GradientOutput(self._flat.gradients, figures)
+            return GradientOutput(gradients, figures)
+        gradients.zero_()
+        if self._is_reference:
+            return GradientOutput(gradients, reference_gradients(self.policy, batch, loss=self.loss))
+        return GradientOutput(gradients, fused_gradients(self.policy, batch, options=options))
 
     def apply(self, flat: FlatArray, part: str = "policy") -> torch.Tensor | float:
         """Clip the gradient, take a step of Adam, and return the norm that the gradient had.
@@ -259,7 +259,7 @@ class PPOAgent(Agent):
 
     def batch_of(self, arrays: Mapping[str, Array]) -> PPOBatch:
         """Return the minibatch in the arrays of a `CrashBatch`, for `gradients`."""
-        return batch_of(arrays, spec=self.spec, device=self._device)
+        return batch_of(arrays, spec=self.spec, device=None if self._packed is not None else self._device)
 
     def publish(self) -> tuple[int, FlatArray]:
         """Return the number of updates and a copy of the trainable parameters."""
@@ -319,9 +319,9 @@ class PPOAgent(Agent):
         else:
             self.path = "fused: closed-form gradient of the loss, autograd through the network only"
 
-    def _learn(self, rollout: Rollout) -> tuple[list[torch.Tensor], list[torch.Tensor | float]]:
+    def _learn(self, rollout: Rollout) -> tuple[list[Either], list[torch.Tensor | float]]:
         config = self.config
-        figures: list[torch.Tensor] = []
+        figures: list[Either] = []
         norms: list[torch.Tensor | float] = []
         for batch in self._minibatches(rollout):
             with self._step_block:
@@ -344,7 +344,7 @@ class PPOAgent(Agent):
                 rollout, self._shuffle_rng, size=config.minibatch_size, normalize=config.normalize_advantage
             )
 
-    def _check_losses(self, figures: torch.Tensor, batch: PPOBatch) -> None:
+    def _check_losses(self, figures: Either, batch: PPOBatch) -> None:
         """Refuse losses that are not finite before they move anything; on a GPU nobody waits to know."""
         if not self._waits:
             self._broken = torch.maximum(self._broken, (~torch.isfinite(figures).all()).to(self._broken.dtype))
@@ -353,7 +353,7 @@ class PPOAgent(Agent):
             raise carry(NonFiniteError(self._refusal(f"loss, found {bad}")), self._kept(batch, figures))
 
     def _refuse_later(
-        self, rollout: Rollout, *, figures: list[torch.Tensor], norms: list[torch.Tensor | float], shuffle: StateDict
+        self, rollout: Rollout, *, figures: list[Either], norms: list[torch.Tensor | float], shuffle: StateDict
     ) -> NoReturn:
         """Refuse an update in which nothing has moved since its first bad step, whose minibatch is made again."""
         step, bad = first_bad(figures, norms)
@@ -361,7 +361,7 @@ class PPOAgent(Agent):
         batch = next(itertools.islice(self._minibatches(rollout), step, None))
         raise carry(NonFiniteError(self._refusal(f"loss, found {bad}")), self._kept(batch, figures[step]))
 
-    def _kept(self, batch: PPOBatch, figures: torch.Tensor) -> CrashBatch:
+    def _kept(self, batch: PPOBatch, figures: Either) -> CrashBatch:
         # Schedules are functions of the frame: what they gave stands in place of where they began.
         config = dataclasses.replace(self.config, lr=self.lr, clip_param=self.clip_param)
         origin = Origin(self.name, config, self.spec, self._updates)
@@ -381,8 +381,9 @@ class PPOAgent(Agent):
                 config.lr_horizon,
             )
 
-    def _report(self, rollout: Rollout, *, figures: list[torch.Tensor], norms: list[torch.Tensor | float]) -> None:
-        means = torch.stack(figures).mean(0).tolist()
+    def _report(self, rollout: Rollout, *, figures: list[Either], norms: list[torch.Tensor | float]) -> None:
+        rows = [figure.tolist() for figure in figures] if self._waits else torch.stack(figures).tolist()
+        means = np.mean(rows, axis=0).tolist()
         norm = sum(float(norm) for norm in norms) / max(len(norms), 1)
         report = dict(zip(FIGURES, means, strict=True))
         report["explained_variance"] = explained_variance(rollout.values, rollout.returns, rollout.weights)

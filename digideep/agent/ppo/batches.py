@@ -10,6 +10,7 @@ import torch
 
 from digideep.agent.ppo.losses import PPOBatch
 from digideep.agent.sampling import minibatch_slices, normalized, shares, time_major
+from digideep.model.distributions import Either
 from digideep.model.observations import as_tensor
 
 __all__ = ["Rollout", "make_rollout", "minibatches", "own_array"]
@@ -20,10 +21,10 @@ _LOG_PROBS, _VALUES, _ADVANTAGES, _RETURNS, _WEIGHTS = range(5)
 
 
 class Rollout(NamedTuple):
-    """All `R = T * N` rows of a chunk: observations and actions on the device, figures `[5, R]` in numpy."""
+    """All `R = T * N` rows of a chunk: observations and actions in numpy or on a device, figures `[5, R]` in numpy."""
 
-    observations: dict[str, torch.Tensor]
-    actions: dict[str, torch.Tensor]
+    observations: dict[str, Either]
+    actions: dict[str, Either]
     figures: Array
 
     @property
@@ -56,36 +57,48 @@ def make_rollout(
     values: Array,
     advantages: Array,
     weights: Array,
-    device: torch.device,
+    device: torch.device | None,
 ) -> Rollout:
-    """Return the rollout of `[N, T, ...]` arrays; the returns are advantages plus values."""
-    rows = [log_probs, values, advantages, advantages + values, weights]
-    return Rollout(
-        observations={slot: as_tensor(time_major(array), device) for slot, array in observations.items()},
-        actions={slot: as_tensor(time_major(array), device) for slot, array in actions.items()},
-        figures=np.stack([time_major(row).astype(np.float32, copy=False) for row in rows]),
-    )
+    """Return the rollout of `[N, T, ...]` arrays, for torch on a device or, without one, for numpy.
+
+    The returns are advantages plus values.
+    """
+    figures = np.empty((5, values.size), np.float32)
+    for row, array in zip(figures, (log_probs, values, advantages, advantages + values, weights), strict=True):
+        row[:] = time_major(array)
+    return Rollout(_rows(observations, device), _rows(actions, device), figures)
 
 
 def minibatches(rollout: Rollout, rng: np.random.Generator, *, size: int, normalize: bool) -> Iterator[PPOBatch]:
     """Yield every row once, shuffled; each gather copies a whole epoch, so that minibatches are slices."""
     rows = rollout.figures.shape[1]
     order = rng.permutation(rows)
-    figures = rollout.figures[:, order]
-    slices = minibatch_slices(rows, size)
-    for part in slices:
-        share = shares(figures[_WEIGHTS, part])
-        figures[_WEIGHTS, part] = share
-        if normalize:
-            figures[_ADVANTAGES, part] = normalized(figures[_ADVANTAGES, part], share)
-    any_tensor = next(iter(rollout.observations.values()))
-    index = torch.from_numpy(order).to(any_tensor.device)
-    observations = {slot: tensor.index_select(0, index) for slot, tensor in rollout.observations.items()}
-    actions = {slot: tensor.index_select(0, index) for slot, tensor in rollout.actions.items()}
-    table = torch.from_numpy(figures).to(any_tensor.device)
-    for part in slices:
+    figures = rollout.figures.take(order, axis=1)
+    whole = rows - rows % size
+    # All whole minibatches at once, then the smaller last one.
+    for few in (figures[:, :whole].reshape(len(figures), whole // size, size), figures[:, whole:]):
+        if few.size:
+            few[_WEIGHTS] = shares(few[_WEIGHTS])
+            if normalize:
+                few[_ADVANTAGES] = normalized(few[_ADVANTAGES], few[_WEIGHTS])
+    observations = {slot: _taken(array, order) for slot, array in rollout.observations.items()}
+    actions = {slot: _taken(array, order) for slot, array in rollout.actions.items()}
+    tensor = next((array for array in observations.values() if isinstance(array, torch.Tensor)), None)
+    table: Either = figures if tensor is None else torch.from_numpy(figures).to(tensor.device)
+    for part in minibatch_slices(rows, size):
         yield PPOBatch(
-            {slot: tensor[part] for slot, tensor in observations.items()},
-            {slot: tensor[part] for slot, tensor in actions.items()},
-            *table[:, part].unbind(0),
+            {slot: array[part] for slot, array in observations.items()},
+            {slot: array[part] for slot, array in actions.items()},
+            *table[:, part],
         )
+
+
+def _rows(arrays: Mapping[str, Array], device: torch.device | None) -> dict[str, Either]:
+    rows = {slot: time_major(array) for slot, array in arrays.items()}
+    return rows if device is None else {slot: as_tensor(array, device) for slot, array in rows.items()}
+
+
+def _taken(array: Either, order: Array) -> Either:
+    if isinstance(array, torch.Tensor):
+        return array.index_select(0, torch.from_numpy(order).to(array.device))
+    return array.take(order, axis=0)

@@ -16,6 +16,7 @@ from digideep.agent.policy import Policy, named_arrays
 from digideep.agent.ppo.config import PPOConfig
 from digideep.agent.ppo.losses import FIGURES, PPOBatch
 from digideep.errors import UsageError
+from digideep.model.distributions import Either
 from digideep.model.observations import as_tensor
 from digideep.spec import EnvSpec, spec_to_plain
 from digideep.utility.node import node
@@ -36,7 +37,7 @@ class Origin(NamedTuple):
     update: int
 
 
-def bad_numbers(figures: torch.Tensor, *more: float) -> str:
+def bad_numbers(figures: Either, *more: float) -> str:
     """Return names and values of the figures `[5]`, and of a gradient's norm after them, that are not finite."""
     found = (*figures.tolist(), *more)
     if math.isfinite(sum(found)):
@@ -45,10 +46,9 @@ def bad_numbers(figures: torch.Tensor, *more: float) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(names, found, strict=False) if not math.isfinite(value))
 
 
-def first_bad(figures: Sequence[torch.Tensor], norms: Sequence[torch.Tensor | float]) -> tuple[int, str]:
+def first_bad(figures: Sequence[Either], norms: Sequence[torch.Tensor | float]) -> tuple[int, str]:
     """Return the first step of an update with a number that is not finite, and its `bad_numbers`."""
     for step, (figure, norm) in enumerate(itertools.zip_longest(figures, norms, fillvalue=0.0)):
-        assert isinstance(figure, torch.Tensor)
         if bad := bad_numbers(figure, float(norm)):
             return step, bad
     raise AssertionError("one step is bad, or nobody would ask")
@@ -56,7 +56,7 @@ def first_bad(figures: Sequence[torch.Tensor], norms: Sequence[torch.Tensor | fl
 
 def crash_batch(
     batch: PPOBatch,
-    figures: torch.Tensor,
+    figures: Either,
     *,
     policy: Policy,
     origin: Origin,
@@ -84,12 +84,16 @@ def _arrays(batch: PPOBatch) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for name, value in batch._asdict().items():
         parts = {f"{name}/{slot}": tensor for slot, tensor in value.items()} if name in _SLOTS else {name: value}
-        found.update({f"/batch/{path}": tensor.detach().cpu().numpy().copy() for path, tensor in parts.items()})
+        found.update({f"/batch/{path}": _own(array) for path, array in parts.items()})
     return found
 
 
-def batch_of(arrays: Mapping[str, Array], *, spec: EnvSpec, device: torch.device) -> PPOBatch:
-    """Return the minibatch that `crash_batch` took apart.
+def _own(array: Either) -> Array:
+    return np.array(array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array)
+
+
+def batch_of(arrays: Mapping[str, Array], *, spec: EnvSpec, device: torch.device | None) -> PPOBatch:
+    """Return the minibatch that `crash_batch` took apart, for torch on a device or, without one, for numpy.
 
     Raises:
         UsageError: an array is missing.
@@ -99,9 +103,13 @@ def batch_of(arrays: Mapping[str, Array], *, spec: EnvSpec, device: torch.device
     try:
         for name in PPOBatch._fields:
             if name in slots:
-                fields[name] = {slot: as_tensor(arrays[f"/batch/{name}/{slot}"], device=device) for slot in slots[name]}
+                fields[name] = {slot: _placed(arrays[f"/batch/{name}/{slot}"], device) for slot in slots[name]}
             else:
-                fields[name] = as_tensor(arrays[f"/batch/{name}"], device=device)
+                fields[name] = _placed(arrays[f"/batch/{name}"], device)
     except KeyError as error:
         raise UsageError(f"crash batch: expected an array {error}, found none") from None
     return PPOBatch(**fields)
+
+
+def _placed(array: Array, device: torch.device | None) -> Either:
+    return np.array(array) if device is None else as_tensor(array, device=device)

@@ -10,24 +10,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 
 from digideep.agent.policy import Policy
 from digideep.agent.ppo.losses import Losses, LossOptions, PPOBatch, derivatives
+from digideep.model.distributions import Either
 from digideep.model.heads import Evaluation
 from digideep.model.packed import PackedMLP
 
 __all__ = ["fused_gradients", "packed_gradients", "reference_gradients"]
 
+Array: TypeAlias = np.ndarray[Any, Any]
+
 
 class _ByNetwork(NamedTuple):
-    """Derivatives of the loss by the network's outputs `[B, K]` and values `[B]`, and the figures `[5]`."""
+    """Derivatives of the loss by the network's outputs `[K, B]`, values `[B]` and `log_std` `[D]`, and figures `[5]`."""
 
-    outputs: torch.Tensor
-    values: torch.Tensor
-    figures: torch.Tensor
+    outputs: Either
+    values: Either
+    log_std: Either | None
+    figures: Either
 
 
 def reference_gradients(
@@ -48,36 +53,42 @@ def reference_gradients(
 def fused_gradients(policy: Policy, batch: PPOBatch, *, options: LossOptions) -> torch.Tensor:
     """Add the gradient of PPO's loss to zeroed `.grad`; return the figures `[5]`."""
     outputs, values = policy(batch.observations)
+    log_std = policy.log_std
     with torch.no_grad():
-        by = _by_network(policy, outputs.detach(), values.detach(), batch=batch, options=options)
+        scale = None if log_std is None else log_std.detach()
+        by = _by_network(policy, outputs.detach().T, values.detach(), log_std=scale, batch=batch, options=options)
+        if log_std is not None and log_std.grad is not None:
+            log_std.grad.add_(by.log_std)
     # A network of the user may give values or outputs that depend on no weight.
-    pairs = [pair for pair in ((outputs, by.outputs), (values, by.values)) if pair[0].requires_grad]
+    pairs = [pair for pair in ((outputs, by.outputs.T), (values, by.values)) if pair[0].requires_grad]
     if pairs:
         torch.autograd.backward([pair[0] for pair in pairs], [pair[1] for pair in pairs])
-    return by.figures
+    figures: torch.Tensor = by.figures
+    return figures
 
 
-def packed_gradients(policy: Policy, batch: PPOBatch, *, network: PackedMLP, options: LossOptions) -> torch.Tensor:
-    """Write the gradient of PPO's loss into zeroed `.grad`; return the figures `[5]`."""
+def packed_gradients(policy: Policy, batch: PPOBatch, *, network: PackedMLP, options: LossOptions) -> Array:
+    """Write the gradient of PPO's loss for a batch in numpy into `.grad`; return the figures `[5]`."""
     outputs, values = network.forward(batch.observations)
-    with torch.no_grad():
-        by = _by_network(policy, torch.from_numpy(outputs), torch.from_numpy(values), batch=batch, options=options)
-    network.backward(by.outputs.numpy(), by.values.numpy())
-    return by.figures
+    log_std = policy.log_std
+    scale = None if log_std is None else log_std.detach().numpy()
+    by = _by_network(policy, outputs, values, log_std=scale, batch=batch, options=options)
+    if log_std is not None and log_std.grad is not None:
+        log_std.grad.numpy()[...] = by.log_std
+    network.backward(by.outputs, by.values)
+    figures: Array = by.figures
+    return figures
 
 
 def _by_network(
-    policy: Policy, outputs: torch.Tensor, values: torch.Tensor, *, batch: PPOBatch, options: LossOptions
+    policy: Policy, outputs: Either, values: Either, *, log_std: Either | None, batch: PPOBatch, options: LossOptions
 ) -> _ByNetwork:
-    """Return the derivatives by what the network says; those by `log_std` go to its `.grad`.
+    """Return the derivatives by what the network says.
 
     The chain rule: from the loss to log-probabilities, entropies and values in `losses.derivatives`, from there to the
     outputs and `log_std` in each distribution's `terms`.
     """
-    log_std = None if policy.log_std is None else policy.log_std.detach()
     terms = policy.heads.terms(outputs, log_std, batch.actions)
     by = derivatives(Evaluation(terms.log_prob, terms.entropy, values), batch, options)
     head = terms.gradient(by.by_log_prob, by.by_entropy)
-    if policy.log_std is not None and head.log_std is not None and policy.log_std.grad is not None:
-        policy.log_std.grad.add_(head.log_std)
-    return _ByNetwork(head.outputs, by.by_value, by.figures)
+    return _ByNetwork(head.outputs, by.by_value, head.log_std, by.figures)

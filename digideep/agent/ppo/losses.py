@@ -5,10 +5,12 @@ All means are weighted by `batch.shares`, which are 0 for rows that hold no real
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
+from digideep.model.distributions import Either
 from digideep.model.heads import Evaluation
 
 __all__ = [
@@ -34,19 +36,19 @@ _LARGEST_LOG_RATIO = 80.0  # float32 ends at e^88: a greater ratio says no more,
 
 
 class PPOBatch(NamedTuple):
-    """Rows of a rollout: observations and raw actions by slot `[B, ...]`, everything else `[B]`.
+    """Rows of a rollout: observations and raw actions by slot `[B, ...]`, everything else `[B]`; in numpy or torch.
 
     `log_probs` and `values` are those of the policy that acted; `advantages` are normalised if the configuration says
     so; `shares` are the weights of the rows in means.
     """
 
-    observations: dict[str, torch.Tensor]
-    actions: dict[str, torch.Tensor]
-    log_probs: torch.Tensor
-    values: torch.Tensor
-    advantages: torch.Tensor
-    returns: torch.Tensor
-    shares: torch.Tensor
+    observations: dict[str, Either]
+    actions: dict[str, Either]
+    log_probs: Either
+    values: Either
+    advantages: Either
+    returns: Either
+    shares: Either
 
 
 class LossOptions(NamedTuple):
@@ -72,10 +74,10 @@ class Losses(NamedTuple):
 class Derivatives(NamedTuple):
     """Derivatives of the total by log-probabilities, entropies and values, each `[B]`, and the figures `[5]`."""
 
-    by_log_prob: torch.Tensor
-    by_entropy: torch.Tensor
-    by_value: torch.Tensor
-    figures: torch.Tensor
+    by_log_prob: Either
+    by_entropy: Either
+    by_value: Either
+    figures: Either
 
 
 def probability_ratio(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
@@ -130,7 +132,7 @@ def clip_fraction(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: float)
 
 
 def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) -> Derivatives:
-    """Return the derivatives of the total loss by what the policy says, without autograd.
+    """Return the derivatives of the total loss by what the policy says, without autograd, in numpy or torch.
 
     With w a share, A an advantage, r = exp(log_prob - old log_prob) and c the bound:
 
@@ -140,30 +142,24 @@ def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) ->
       its bounds, kept does not move; everywhere else dL/dv = value_coef w (v - R), since inside them kept is v.
     - entropy: L = -entropy_coef w H, so dL/dH = -entropy_coef w.
     """
+    xp: Any = torch if isinstance(batch.shares, torch.Tensor) else np
     shares, advantages = batch.shares, batch.advantages
     log_ratio = evaluated.log_prob - batch.log_probs
-    ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp_()
+    ratio = xp.exp(log_ratio.clip(max=_LARGEST_LOG_RATIO))
     free = ratio * advantages
-    bounded = ratio.clamp(1.0 - options.clip_param, 1.0 + options.clip_param).mul_(advantages)
-    by_log_prob = free.masked_fill(free > bounded, 0.0).mul_(shares).neg_()
+    bounded = ratio.clip(1.0 - options.clip_param, 1.0 + options.clip_param) * advantages
+    lesser = xp.minimum(free, bounded)
+    by_log_prob = xp.where(free > bounded, 0.0, -free * shares)
     error = evaluated.values - batch.returns
     squared = error * error
-    by_value = error * shares
+    by_value = error * shares * options.value_coef
     if options.value_clip is not None:
         moved = evaluated.values - batch.values
-        bounded_error = moved.clamp(-options.value_clip, options.value_clip).add_(batch.values).sub_(batch.returns)
-        bounded_squared = bounded_error.square_()
-        stuck = (bounded_squared > squared).logical_and_(moved.abs_() > options.value_clip)
-        by_value.masked_fill_(stuck, 0.0)
-        squared = torch.maximum(squared, bounded_squared)
-    excess = ratio.sub_(1.0)
-    rows = torch.stack(
-        (
-            torch.minimum(free, bounded).neg_(),
-            squared.mul_(0.5),
-            evaluated.entropy,
-            excess - log_ratio,
-            (excess.abs() > options.clip_param).to(free.dtype),
-        )
-    )
-    return Derivatives(by_log_prob, shares * -options.entropy_coef, by_value.mul_(options.value_coef), rows @ shares)
+        kept = moved.clip(-options.value_clip, options.value_clip)
+        bounded_error = kept + batch.values - batch.returns
+        bounded_squared = bounded_error * bounded_error
+        by_value = xp.where((bounded_squared > squared) & (kept != moved), 0.0, by_value)
+        squared = xp.maximum(squared, bounded_squared)
+    excess = ratio - 1.0
+    rows = (-lesser, 0.5 * squared, evaluated.entropy, excess - log_ratio, abs(excess) > options.clip_param)
+    return Derivatives(by_log_prob, shares * -options.entropy_coef, by_value, xp.stack(rows) @ shares)
