@@ -26,8 +26,8 @@ FlatArray: TypeAlias = torch.Tensor
 class GradientOutput(NamedTuple):
     """A gradient, the figures that came with it, and new priorities `[B]` where the memory has some.
 
-    `flat` may be a buffer that the next call overwrites; `losses` is `[len(agent.loss_names)]`, on the agent's device or
-    in numpy.
+    `flat` may be a buffer that the next call overwrites; `losses` is `[len(agent.loss_names)]`, on the agent's device
+    or in numpy.
     """
 
     flat: FlatArray

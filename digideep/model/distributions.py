@@ -9,8 +9,8 @@ derivatives by each: for a loss L with a_i = dL/dlog_prob_i and b_i = dL/dentrop
 
     dL/doutputs_i = a_i * dlog_prob_i/doutputs_i + b_i * dentropy_i/doutputs_i.
 
-Its formulas are written once, for arrays of numpy and tensors of torch alike, with the batch as the last axis: sums over
-the few outputs of a row are then sums of long rows.
+Its formulas are written once, for arrays of numpy and tensors of torch alike, with the batch as the last axis: sums
+over the few outputs of a row are then sums of long rows.
 """
 
 from __future__ import annotations

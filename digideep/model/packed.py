@@ -45,7 +45,7 @@ class _Layer(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What a pass over `B` rows needs, made once: activations and their gradients `[S, B, out]` by layer, `[1, B]` ones."""
+    """What passes over `B` rows need: activations and their gradients `[S, B, out]` by layer, and ones `[1, B]`."""
 
     hidden: list[Array]
     gradients: list[Array]

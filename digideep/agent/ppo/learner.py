@@ -27,7 +27,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class _ByNetwork(NamedTuple):
-    """Derivatives of the loss by the network's outputs `[K, B]`, values `[B]` and `log_std` `[D]`, and figures `[5]`."""
+    """Derivatives of the loss by outputs `[K, B]`, values `[B]` and `log_std` `[D]`, and the figures `[5]`."""
 
     outputs: Either
     values: Either
@@ -57,7 +57,7 @@ def fused_gradients(policy: Policy, batch: PPOBatch, *, options: LossOptions) ->
     with torch.no_grad():
         scale = None if log_std is None else log_std.detach()
         by = _by_network(policy, outputs.detach().T, values.detach(), log_std=scale, batch=batch, options=options)
-        if log_std is not None and log_std.grad is not None:
+        if log_std is not None and log_std.grad is not None and by.log_std is not None:
             log_std.grad.add_(by.log_std)
     # A network of the user may give values or outputs that depend on no weight.
     pairs = [pair for pair in ((outputs, by.outputs.T), (values, by.values)) if pair[0].requires_grad]

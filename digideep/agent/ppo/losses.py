@@ -93,7 +93,7 @@ def clipped_surrogate(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: fl
     """
     ratio = probability_ratio(log_prob, batch)
     bounded = ratio.clamp(1.0 - clip_param, 1.0 + clip_param)
-    return -(torch.minimum(ratio * batch.advantages, bounded * batch.advantages) * batch.shares).sum()
+    return -_mean(torch.minimum(ratio * batch.advantages, bounded * batch.advantages), batch)
 
 
 def clipped_value_loss(values: torch.Tensor, batch: PPOBatch, *, value_clip: float | None) -> torch.Tensor:
@@ -105,7 +105,7 @@ def clipped_value_loss(values: torch.Tensor, batch: PPOBatch, *, value_clip: flo
     if value_clip is not None:
         kept = batch.values + (values - batch.values).clamp(-value_clip, value_clip)
         squared = torch.maximum(squared, (kept - batch.returns).square())
-    return 0.5 * (squared * batch.shares).sum()
+    return 0.5 * _mean(squared, batch)
 
 
 def entropy_bonus(entropy: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
@@ -113,7 +113,7 @@ def entropy_bonus(entropy: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
 
     Source: Mnih et al. 2016, arXiv:1602.01783, section 4.
     """
-    return (entropy * batch.shares).sum()
+    return _mean(entropy, batch)
 
 
 def approximate_kl(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
@@ -122,13 +122,13 @@ def approximate_kl(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
     Source: Schulman 2020, http://joschu.net/blog/kl-approx.html, estimator k3.
     """
     log_ratio = log_prob - batch.log_probs
-    return ((probability_ratio(log_prob, batch) - 1.0 - log_ratio) * batch.shares).sum()
+    return _mean(probability_ratio(log_prob, batch) - 1.0 - log_ratio, batch)
 
 
 def clip_fraction(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: float) -> torch.Tensor:
     """Return the share of rows whose probability ratio is further than `clip_param` from 1."""
     distance = (probability_ratio(log_prob, batch) - 1.0).abs()
-    return ((distance > clip_param) * batch.shares).sum()
+    return _mean(distance > clip_param, batch)
 
 
 def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) -> Derivatives:
@@ -163,3 +163,8 @@ def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) ->
     excess = ratio - 1.0
     rows = (-lesser, 0.5 * squared, evaluated.entropy, excess - log_ratio, abs(excess) > options.clip_param)
     return Derivatives(by_log_prob, shares * -options.entropy_coef, by_value, xp.stack(rows) @ shares)
+
+
+def _mean(values: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
+    mean: torch.Tensor = (values * batch.shares).sum()
+    return mean
