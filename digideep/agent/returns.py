@@ -44,11 +44,12 @@ def gae(
     deltas = rewards.T + discount * (1.0 - terminations.T) * value[1:] - value[:-1]
     advantages = real * deltas
     decay = real * (discount * gae_lambda)
-    carried = np.zeros(len(rewards))
-    for advantage_t, decay_t in zip(advantages[::-1], decay[::-1], strict=True):
-        np.multiply(decay_t, carried, out=carried)
-        np.add(advantage_t, carried, out=advantage_t)
-        carried[:] = advantage_t
+    # adv[t] = delta[t] + decay[t] adv[t+1] by doubling: after each pass a row holds the sum over twice as many steps.
+    reach = 1
+    while reach < len(advantages):
+        advantages[:-reach] += decay[:-reach] * advantages[reach:]
+        decay[:-reach] *= decay[reach:]
+        reach *= 2
     return advantages.T.astype(values.dtype)
 
 

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch.optim.adam import adam
 
 from digideep.errors import CheckpointError, ConfigError, ShapeError
 
 __all__ = ["AdamState", "FlatAdam", "FlatParameters", "lent"]
+
+_BETA_1, _BETA_2 = 0.9, 0.999
 
 
 def lent(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -44,6 +45,7 @@ class FlatParameters:
         total = sum(value.numel() for _, value in named)
         self.values = torch.empty(total, dtype=first.dtype, device=first.device)
         self.gradients = torch.zeros_like(self.values)
+        self._in_numpy = self.gradients.numpy() if self.gradients.device.type == "cpu" else None
         self._places: dict[str, _Place] = {}
         start = 0
         for name, value in named:
@@ -101,8 +103,8 @@ class FlatParameters:
 
         On the CPU the norm is a float, elsewhere a tensor that nobody has waited for.
         """
-        if self.gradients.device.type == "cpu":
-            array = self.gradients.numpy()
+        array = self._in_numpy
+        if array is not None:
             with np.errstate(over="ignore"):
                 norm = math.sqrt(float(np.dot(array, array)))
             if not math.isfinite(norm):  # squares leave float32 long before the numbers do
@@ -143,25 +145,28 @@ class FlatAdam:
 
     def step(self, lr: float, *, skip: torch.Tensor | None = None) -> None:
         """Move the parameters by one step; where the scalar `skip` is 1 nothing moves, and nobody waits to know."""
-        # The function, not the class: making an Adam imports torch's compiler, which takes longer than torch itself.
-        with torch.no_grad():
-            adam(
-                [self._flat.values],
-                [self._flat.gradients],
-                [self._state["exp_avg"]],
-                [self._state["exp_avg_sq"]],
-                [],
-                [self._state["step"]],
-                fused=True,
-                found_inf=skip,
-                amsgrad=False,
-                beta1=0.9,
-                beta2=0.999,
-                lr=lr,
-                weight_decay=0.0,
-                eps=self._eps,
-                maximize=False,
-            )
+        # The kernel itself: the function around it takes as long again, and the class, or its module, imports torch's
+        # compiler, which takes longer than torch itself. Nothing here requires a gradient.
+        state = self._state
+        state["step"] += 1.0
+        torch._fused_adam_(
+            [self._flat.values],
+            [self._flat.gradients],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            lr=lr,
+            beta1=_BETA_1,
+            beta2=_BETA_2,
+            weight_decay=0.0,
+            eps=self._eps,
+            amsgrad=False,
+            maximize=False,
+            found_inf=skip,
+        )
+        if skip is not None:
+            state["step"] -= skip
 
     def state(self, *, lends: bool = False) -> AdamState:
         """Return the state: a copy or, with `lends`, arrays of its own memory to be read only."""

@@ -111,7 +111,9 @@ def after_ten_updates(
         if path == "reference":
             return reference_gradients(trained, batch, loss=loss_of(options))
         if path == "fused":
-            return fused_gradients(trained, batch, options=options)
+            return torch.as_tensor(fused_gradients(trained, batch, options=options))
+        if path == "fused in numpy":
+            return torch.as_tensor(fused_gradients(trained, in_numpy(batch), options=options))
         if not network:
             assert isinstance(trained.network, ActorCriticMLP)
             network.append(PackedMLP(trained.network))
@@ -126,7 +128,7 @@ def assert_paths_are_equal(policy: Policy, batches: list[PPOBatch], options: Los
         typed = [cast(batch, dtype) for batch in batches]
         policy = policy.to(dtype)
         expected, figures = after_ten_updates(policy, typed, options=options, path="reference")
-        for path in ("fused", "packed"):
+        for path in ("fused", "fused in numpy", "packed"):
             found, found_figures = after_ten_updates(policy, typed, options=options, path=path)
 
             for name, parameter in expected.named_parameters():

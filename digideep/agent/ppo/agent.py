@@ -145,12 +145,14 @@ class PPOAgent(Agent):
             # Schedules stand where the chunk began: the first update uses the value of frame 0.
             self._follow_schedules(counters.env_steps - chunk.meta.env_steps)
             rollout = self.prepare(chunk, normalizer)
-        self.policy.train()
+        if self._packed is None:
+            self.policy.train()
         # What overflows is told as a loss or a gradient that is not finite.
         before = generator_state(self._shuffle_rng) if not self._waits else {}
         with np.errstate(over="ignore", invalid="ignore"):
             figures, norms = self._learn(rollout)
-        self.policy.eval()
+        if self._packed is None:
+            self.policy.eval()
         if not self._waits and bool(self._broken):
             self._refuse_later(rollout, figures=figures, norms=norms, shuffle=before)
         self._updates += 1
@@ -180,7 +182,7 @@ class PPOAgent(Agent):
             values=values[:, :-1],
             advantages=advantages,
             weights=masks[:, 1:],
-            device=None if self._packed is not None else self._device,
+            device=self._rollout_device,
         )
 
     def advantages(self, rewards: Array, values: Array, *, terminations: Array, masks: Array) -> Array:
@@ -259,7 +261,7 @@ class PPOAgent(Agent):
 
     def batch_of(self, arrays: Mapping[str, Array]) -> PPOBatch:
         """Return the minibatch in the arrays of a `CrashBatch`, for `gradients`."""
-        return batch_of(arrays, spec=self.spec, device=None if self._packed is not None else self._device)
+        return batch_of(arrays, spec=self.spec, device=self._rollout_device)
 
     def publish(self) -> tuple[int, FlatArray]:
         """Return the number of updates and a copy of the trainable parameters."""
@@ -318,6 +320,8 @@ class PPOAgent(Agent):
             self.path = "packed: a standard network on the CPU, closed-form gradients in numpy"
         else:
             self.path = "fused: closed-form gradient of the loss, autograd through the network only"
+        in_numpy = self._device.type == "cpu" and not self._is_reference
+        self._rollout_device = None if in_numpy else self._device
 
     def _learn(self, rollout: Rollout) -> tuple[list[Either], list[torch.Tensor | float]]:
         config = self.config
