@@ -19,6 +19,8 @@ class EnvConfig(Config):
     from_module: str | None = setting(None, "module imported first, which registers the environment")
     env_kwargs: dict[str, Any] = setting({}, "keyword arguments of the environment")
     play_env_kwargs: dict[str, Any] | None = setting(None, "keyword arguments instead, in test and play")
+    wrappers: tuple[dict[str, Any], ...] = setting((), "nodes of the wrappers around it, innermost first")
+    play_wrappers: tuple[dict[str, Any], ...] | None = setting(None, "nodes of wrappers instead, in test and play")
     info_keys: tuple[str, ...] = setting(("is_success",), "keys of the last info that are metrics of the episode")
     max_episode_steps: int | None = setting(None, "time limit instead of the registered one", unit="steps", low=1)
     action_transform: Literal["clip", "rescale", "none"] = setting(
@@ -52,6 +54,15 @@ class ExplorerConfig(Config):
     num_workers: int | Literal["auto"] = setting(
         0, "processes that step them; 0: this one; auto: by measurement", low=0, high=4096
     )
+    parent_steps: bool | Literal["auto"] = setting(
+        "auto", "whether this process steps a share beside its workers; auto: where their number is measured"
+    )
+    backend: Literal["auto", "single", "native", "envpool"] = setting(
+        "auto", "single environments, or one vector environment, the environment's own or EnvPool's; train only"
+    )
+    act_groups: Literal[1, 2] = setting(
+        1, "2: one half acts while workers step the other; may change numbers; train only"
+    )
     n_steps: int = setting(0, "steps of each environment in a chunk; train only", unit="steps", low=0)
     n_episodes: int = setting(0, "episodes of an evaluation; test and eval only", unit="episodes", low=0)
     deterministic: bool = setting(False, "the most likely action instead of a sample")
@@ -68,4 +79,9 @@ class ExplorerConfig(Config):
             raise ConfigError(
                 f"ExplorerConfig/n_steps: expected exactly one of n_steps and n_episodes above 0, "
                 f"found {self.n_steps} and {self.n_episodes}"
+            )
+        if self.act_groups == 2 and self.num_envs % 2:
+            raise ConfigError(
+                f"ExplorerConfig/num_envs: expected an even number for act_groups 2, found {self.num_envs}; "
+                f"use an even one, or act_groups 1"
             )

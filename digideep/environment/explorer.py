@@ -14,12 +14,13 @@ from digideep.environment.evaluation import Evaluation
 from digideep.environment.finite import first_bad, not_finite
 from digideep.environment.history import ActionHistory, add_crash
 from digideep.environment.monitor_files import MonitorFiles
-from digideep.environment.playing import ActorSlab, only_actor, sample, step_rows
+from digideep.environment.playing import ActorSlab, only_actor
 from digideep.environment.recovery import Recovery, Supervision
 from digideep.environment.rows import check_state, last_row, load_last_row
 from digideep.environment.size import check_before, check_size
-from digideep.environment.vec.base import Forgiven, VecEnv
-from digideep.environment.vec.choose import make_vec_env, resolve_workers
+from digideep.environment.turns import sampler
+from digideep.environment.vec.backend import open_environments
+from digideep.environment.vec.base import VecEnv
 from digideep.environment.vec.restart import RestartBudget
 from digideep.environment.vec.slab import RESET, RUN, Slab
 from digideep.environment.wrappers.action import spec_for_agent
@@ -47,6 +48,8 @@ class Explorer:
     Attributes:
         spec: what one environment shows and takes, in its own units.
         num_envs, num_workers: environments, and processes that step them (0: this one).
+        parent_steps: whether this process steps a share beside its workers.
+        backend: "single" environments, or whose vector environment: "native" or "envpool".
         chosen: what was measured because the configuration said "auto", by field; empty without that.
     """
 
@@ -73,22 +76,12 @@ class Explorer:
         n_steps = config.n_steps if mode == "train" else 1
         where = f"explorer/{mode}"
         check_before(env, config, n_steps=n_steps, allowed=allowed, where=where)
-        is_measured = mode == "train" and render_mode is None
-        self.num_workers, self.chosen = resolve_workers(config, env, allowed=allowed, is_measured=is_measured)
-        if render_mode is not None:
-            self.num_workers = 0  # a window and its pictures belong to this process
-        self._vec: VecEnv = make_vec_env(
-            env,
-            num_envs=self.num_envs,
-            num_workers=self.num_workers,
-            allowed=allowed,
-            render_mode=render_mode,
-            step_timeout_s=config.step_timeout_s,
-            forgiven=Forgiven(errors=config.on_env_error == "reset", nonfinite=config.on_nonfinite == "reset"),
-            restarts=supervision.restarts,
-            on_stuck=supervision.on_stuck,
-            mode=mode,
+        opened = open_environments(
+            config, env, mode=mode, allowed=allowed, render_mode=render_mode, supervision=supervision
         )
+        self._vec: VecEnv = opened.vec
+        self.num_workers, self.parent_steps = opened.way
+        self.backend, self.chosen = opened.backend, opened.chosen
         try:
             self.spec: EnvSpec = self._vec.spec
             spec_for_agent(self.spec.actions, env.action_transform)  # refuses early what cannot be rescaled
@@ -101,7 +94,6 @@ class Explorer:
         self._recovery = Recovery.supervised(self._vec, supervision, budget=config.env_error_budget, mode=mode)
         self._history = ActionHistory(self._slab)
         self._monitor = MonitorFiles(monitor_dir, mode=mode, env_id=env.model_name, keys=env.info_keys)
-        self._rows = step_rows(self._slab)
         self._actors: Mapping[str, Actor] = {}
         self._actor_slab: ActorSlab | None = None
         self._pending_hidden: Mapping[str, Any] | None = None
@@ -148,6 +140,7 @@ class Explorer:
         self._actors = actors
         if self._actor_slab is None:
             self._actor_slab = ActorSlab(self._slab, name=name, actor=actor)
+            self._sample = sampler(self._vec, self._slab, self._actor_slab, act_groups=self._config.act_groups)
             self._load_hidden()
             self._arrays = self._actor_slab.chunk(self._slab)
         elif self._actor_slab.name != name or self._actor_slab.artifacts != dict(actor.artifacts):
@@ -157,9 +150,13 @@ class Explorer:
             )
 
     def reset(self) -> None:
-        """Begin an episode in every environment; the first time environment i is seeded with (seed, mode, i)."""
+        """Begin an episode in every environment; the first time environment i is seeded with (seed, mode, i).
+
+        Environments that have one generator are seeded with (seed, mode).
+        """
         if not self._is_started:
-            self._slab.next_seeds[:] = [derive(self._seed, self._label, i) for i in range(self.num_envs)]
+            places = [() if self._vec.has_one_generator else (i,) for i in range(self.num_envs)]
+            self._slab.next_seeds[:] = [derive(self._seed, self._label, *place) for place in places]
         self._reset_where(range(self.num_envs))
         self._settle()
         self._is_started = True
@@ -219,10 +216,7 @@ class Explorer:
         actor = self._actors[self._actor_slab.name]
         failure: Exception | None = None
         try:
-            sample(
-                self._vec, self._rows,
-                actor=actor, slab=self._actor_slab, deterministic=self._config.deterministic, settle=self._settle,
-            )  # fmt: skip
+            self._sample(actor=actor, deterministic=self._config.deterministic, settle=self._settle)
         except Exception as error:
             failure = error
         rows = self._vec.tick - tick

@@ -6,22 +6,30 @@ import inspect
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 
+from digideep.environment.atari import preprocessed
 from digideep.environment.config import EnvConfig
 from digideep.environment.spaces import env_spec
 from digideep.environment.state_replay import record_for_replay
 from digideep.environment.vec.hang import Hang, let_ctrl_c_out
+from digideep.environment.wrappers.config import AtariPreprocessingConfig
+from digideep.environment.wrappers.wrap import wrap, wrapper_configs
 from digideep.errors import DigideepError, EnvironmentFailure, MissingExtraError, UsageError, one_line
 from digideep.spec import EnvSpec
 from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, import_module
 from digideep.utility.node import nearest
 
-__all__ = ["describe_env", "make_env", "preload", "prepare", "reported", "unknown_to_workers"]
+__all__ = [
+    "arguments", "created", "describe_env", "logged_warnings", "make_env", "parameters_of", "preload", "prepare",
+    "reported", "unknown_to_workers",
+]  # fmt: skip
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -72,18 +80,54 @@ def make_env(
         MissingExtraError: a package is not installed; the message has the command that installs it.
         EnvironmentFailure: the environment raised while it was made.
     """
-    registered = prepare(config, allowed=allowed)
+    registered = made = prepare(config, allowed=allowed)
+    wrappers = wrapper_configs(config.wrappers, allowed=allowed)
+    kwargs = arguments(config)
+    first = wrappers[0] if wrappers else None
+    if isinstance(first, AtariPreprocessingConfig):
+        made, wrappers = preprocessed(registered, first, kwargs), wrappers[1:]
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+
+    def create() -> gymnasium.Env[Any, Any]:
+        env: gymnasium.Env[Any, Any] = gymnasium.make(
+            registered.id if made is registered else made,
+            max_episode_steps=config.max_episode_steps,
+            disable_env_checker=True,
+            **kwargs,
+        )
+        return wrap(env, wrappers, first=len(config.wrappers) - len(wrappers), allowed=allowed)
+
+    return record_for_replay(created(create, registered=registered, kwargs=kwargs, entry=made.entry_point))
+
+
+def arguments(config: EnvConfig) -> dict[str, Any]:
+    """Return the keyword arguments of the environment.
+
+    Raises:
+        UsageError: one of them is not the environment's but Gymnasium's.
+    """
     kwargs = dict(config.env_kwargs)
     for name, instead in _RESERVED.items():
         if name in kwargs:
             raise UsageError(f"/env/env_kwargs: expected arguments of the environment, found {name!r}; use {instead}")
-    if render_mode is not None:
-        kwargs["render_mode"] = render_mode
-    with _logged_warnings():
+    return kwargs
+
+
+def created(
+    create: Callable[[], T], *, registered: gymnasium.envs.registration.EnvSpec, kwargs: dict[str, Any], entry: Any
+) -> T:
+    """Return what `create` makes of a registration; what it raises is told as `make_env` does.
+
+    Args:
+        create: makes it.
+        registered: of which id.
+        kwargs: with which arguments.
+        entry: what takes them, or its name.
+    """
+    with logged_warnings():
         try:
-            env = gymnasium.make(
-                registered.id, max_episode_steps=config.max_episode_steps, disable_env_checker=True, **kwargs
-            )
+            return create()
         except (DigideepError, Hang):
             raise
         except ImportError as error:
@@ -92,8 +136,7 @@ def make_env(
             raise _missing_package(registered, error) from error
         except BaseException as error:
             let_ctrl_c_out(error)
-            raise _failed(registered, kwargs, error) from error
-    return record_for_replay(env)
+            raise _failed(registered, kwargs, error, entry=entry) from error
 
 
 def describe_env(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> EnvSpec:
@@ -155,12 +198,12 @@ def preload(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> None:
     registered = prepare(config, allowed=allowed)
     if isinstance(registered.entry_point, str):
         # What goes wrong here goes wrong again where one is made, and is told there.
-        with _logged_warnings(), suppress(Exception, SystemExit):
+        with logged_warnings(), suppress(Exception, SystemExit):
             gymnasium.envs.registration.load_env_creator(registered.entry_point)
 
 
 def _import(module: str, *, where: str, allowed: Iterable[str]) -> None:
-    with _logged_warnings():
+    with logged_warnings():
         import_module(module, where=where, allowed=allowed)
 
 
@@ -244,9 +287,9 @@ def _missing_package(registered: gymnasium.envs.registration.EnvSpec, error: Exc
 
 
 def _failed(
-    registered: gymnasium.envs.registration.EnvSpec, kwargs: dict[str, Any], error: BaseException
+    registered: gymnasium.envs.registration.EnvSpec, kwargs: dict[str, Any], error: BaseException, *, entry: Any
 ) -> DigideepError:
-    taken = _parameters(registered)
+    taken = parameters_of(entry)
     unknown = [name for name in kwargs if taken is not None and name not in taken]
     if unknown == ["render_mode"]:
         return UsageError(
@@ -267,9 +310,8 @@ def _failed(
     )
 
 
-def _parameters(registered: gymnasium.envs.registration.EnvSpec) -> list[str] | None:
-    """Return the names of the arguments an environment takes; None where it takes any."""
-    entry = registered.entry_point
+def parameters_of(entry: Any) -> list[str] | None:
+    """Return the names of the arguments that an entry point, or one of that name, takes; None where it takes any."""
     if entry is None:
         return None
     creator: Any = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
@@ -280,7 +322,7 @@ def _parameters(registered: gymnasium.envs.registration.EnvSpec) -> list[str] | 
 
 
 @contextmanager
-def _logged_warnings() -> Iterator[None]:
+def logged_warnings() -> Iterator[None]:
     """Send the warnings of an environment and of Gymnasium to the log, where they neither raise nor clutter stderr."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -149,15 +149,18 @@ class ActorSlab:
             for key, row in self._hidden[t + 1].items():
                 row[...] = output.hidden_state[key]
 
-    def check(self, output: ActorOutput) -> None:
+    def check(self, output: ActorOutput, *, num_envs: int | None = None) -> None:
         """Check what an actor decided against what it declared; once a chunk, since shapes do not change within one.
+
+        `num_envs` is for how many it has decided; by default for all.
 
         Raises:
             ShapeError: a key is missing, or an array has another shape.
         """
         where = f"agent {self.name!r}"
-        _check_shapes(output.actions, self._specs, f"{where}: actions", self._num_envs)
-        _check_shapes(output.artifacts, self.artifacts, f"{where}: artifacts", self._num_envs)
+        rows = self._num_envs if num_envs is None else num_envs
+        _check_shapes(output.actions, self._specs, f"{where}: actions", rows)
+        _check_shapes(output.artifacts, self.artifacts, f"{where}: artifacts", rows)
         if self.hidden is not None and output.hidden_state is None:
             raise ShapeError(f"{where}: expected a hidden state, found None")
 
@@ -179,11 +182,13 @@ class ActionGuard:
     Integers are seen as unsigned ones, where a negative one is greater than every limit: one comparison instead of two.
     """
 
-    def __init__(self, slab: Slab, *, name: str) -> None:
+    def __init__(self, slab: Slab, *, name: str, envs: range | None = None) -> None:
         self._name = name
         self._specs = slab.spec.actions
+        self._envs = envs or range(slab.num_envs)
+        first, stop = self._envs.start, self._envs.stop
         self._rows = [
-            [(slot, *_seen(array[t], self._specs[slot])) for slot, array in slab.actions.items()]
+            [(slot, *_seen(array[t, first:stop], self._specs[slot])) for slot, array in slab.actions.items()]
             for t in range(slab.n_steps + 1)
         ]
 
@@ -212,7 +217,7 @@ class ActionGuard:
         expected = "a finite number" if limit is None else f"one of 0 to {int(np.max(limit)) - 1}"
         key = f"/agents/{self._name}/actions/{slot}" if slot else f"/agents/{self._name}/actions"
         raise NonFiniteError(
-            f"agent {self._name!r}: expected {expected} in {key} of environment {env}, "
+            f"agent {self._name!r}: expected {expected} in {key} of environment {self._envs[env]}, "
             f"found {signed[(env, *index)]} (first bad index {tuple(index)}); nothing was done with it"
         )
 

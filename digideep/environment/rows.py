@@ -65,6 +65,9 @@ def check_state(state: Mapping[str, Any], *, version: int, mode: str, num_envs: 
             f"explorer.{mode}: expected a state of version {version}, found {state['version']}; it needs another "
             f"digideep"
         )
+    if type(state["num_envs"]) is not int:
+        found = one_line(repr(state["num_envs"]), limit=60)
+        raise CheckpointError(f"explorer.{mode}/num_envs: expected a number, found {found}")
     if state["num_envs"] != num_envs:
         raise UsageError(
             f"/explorer/{mode}/num_envs: expected {state['num_envs']} as in the checkpoint, found {num_envs}; "

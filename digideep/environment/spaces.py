@@ -25,9 +25,12 @@ __all__ = [
     "action_slots",
     "discrete_start",
     "env_spec",
+    "leaf_values",
     "observation_slots",
     "plain_box",
     "sample_action",
+    "space_leaves",
+    "space_parts",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -69,7 +72,7 @@ class ObservationWriter:
 
     def __init__(self, space: spaces.Space[Any], spec: EnvSpec) -> None:
         self._space = space
-        self._leaves = dict(_leaves(space, single=SINGLE_OBSERVATION, where=spec.id))
+        self._leaves = dict(space_leaves(space, single=SINGLE_OBSERVATION, where=spec.id))
         # Only a single box is worth a path of its own: it is what nearly every environment shows.
         self._box = space if isinstance(space, spaces.Box) and space.shape else None
 
@@ -89,7 +92,7 @@ class ObservationWriter:
         ):
             rows[SINGLE_OBSERVATION][index] = observation
             return
-        for slot, value in _values(observation, self._space, slot="", single=SINGLE_OBSERVATION):
+        for slot, value in leaf_values(observation, self._space, slot="", single=SINGLE_OBSERVATION):
             rows[slot][index] = _checked(value, self._leaves[slot], where=f"observation '/observations/{slot}'")
 
 
@@ -100,7 +103,8 @@ class ActionReader:
         self._space = space
         self._transform: Transform = transform
         self._leaves = [
-            (leaf, spec.actions[leaf.slot]) for leaf in _leaves(space, single=SINGLE_ACTION, where=f"{spec.id}: action")
+            (leaf, spec.actions[leaf.slot])
+            for leaf in space_leaves(space, single=SINGLE_ACTION, where=f"{spec.id}: action")
         ]
 
     def batch(self, actions: Mapping[str, Array]) -> list[Any]:
@@ -150,7 +154,8 @@ class _Leaf(NamedTuple):
     space: spaces.Space[Any]
 
 
-def _leaves(space: spaces.Space[Any], *, single: str, where: str) -> list[_Leaf]:
+def space_leaves(space: spaces.Space[Any], *, single: str, where: str) -> list[_Leaf]:
+    """Return the parts of a space that are one array each, with their slots; `single` is that of the space itself."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [_Leaf(single, space)]
     leaves = list(_nested_leaves(space, prefix="", where=where))
@@ -164,7 +169,7 @@ def _leaves(space: spaces.Space[Any], *, single: str, where: str) -> list[_Leaf]
 
 
 def _nested_leaves(space: spaces.Space[Any], *, prefix: str, where: str) -> Iterator[_Leaf]:
-    for key, part in _parts(space):
+    for key, part in space_parts(space):
         if not isinstance(key, str) or not key:
             raise SpaceError(f"{where}: expected non-empty strings as keys of a Dict space, found {key!r}")
         slot = f"{prefix}/{key}" if prefix else key
@@ -174,7 +179,8 @@ def _nested_leaves(space: spaces.Space[Any], *, prefix: str, where: str) -> Iter
             yield _Leaf(slot, part)
 
 
-def _parts(space: spaces.Space[Any]) -> list[tuple[str, spaces.Space[Any]]]:
+def space_parts(space: spaces.Space[Any]) -> list[tuple[str, spaces.Space[Any]]]:
+    """Return the parts of a Dict or Tuple space by key, elements of a tuple numbered; none of other spaces."""
     if isinstance(space, spaces.Dict):
         return list(space.spaces.items())
     if isinstance(space, spaces.Tuple):
@@ -183,7 +189,7 @@ def _parts(space: spaces.Space[Any]) -> list[tuple[str, spaces.Space[Any]]]:
 
 
 def _slots(space: spaces.Space[Any], *, single: str, where: str) -> dict[str, ArraySpec]:
-    leaves = _leaves(space, single=single, where=where)
+    leaves = space_leaves(space, single=single, where=where)
     return {leaf.slot: _array_spec(leaf, where=where) for leaf in leaves}
 
 
@@ -218,7 +224,12 @@ def _bound_shape(bound: tuple[float, ...], spec: ArraySpec) -> tuple[int, ...]:
     return () if len(bound) == 1 else spec.shape
 
 
-def _values(value: Any, space: spaces.Space[Any], *, slot: str, single: str) -> Iterator[tuple[str, Any]]:
+def leaf_values(value: Any, space: spaces.Space[Any], *, slot: str, single: str) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays of an observation by slot, as deep as its space goes.
+
+    Raises:
+        EnvironmentFailure: its structure is another.
+    """
     where = f"observation '/observations/{slot}'" if slot else "observation"
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping):
@@ -233,9 +244,9 @@ def _values(value: Any, space: spaces.Space[Any], *, slot: str, single: str) -> 
     else:
         yield slot or single, value
         return
-    for key, part in _parts(space):
+    for key, part in space_parts(space):
         element = value[int(key)] if isinstance(space, spaces.Tuple) else value[key]
-        yield from _values(element, part, slot=f"{slot}/{key}" if slot else key, single=single)
+        yield from leaf_values(element, part, slot=f"{slot}/{key}" if slot else key, single=single)
 
 
 def _checked(value: Any, space: spaces.Space[Any], *, where: str) -> Any:
@@ -286,13 +297,14 @@ def _column(raw: Array, spec: ArraySpec, space: spaces.Space[Any], transform: Tr
         limits = np.iinfo(dtype)
         values = np.clip(np.rint(values.astype(np.float64)), limits.min, np.nextafter(float(limits.max) + 1.0, 0.0))
     converted = values.astype(dtype, copy=False)
-    return [converted[i, ...] for i in range(len(converted))]
+    return list(converted) if converted.ndim > 1 else [converted[i, ...] for i in range(len(converted))]
 
 
 def _nested(space: spaces.Space[Any], columns: Mapping[str, list[Any]], index: int, *, slot: str) -> Any:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = {
-            key: _nested(part, columns, index, slot=f"{slot}/{key}" if slot else key) for key, part in _parts(space)
+            key: _nested(part, columns, index, slot=f"{slot}/{key}" if slot else key)
+            for key, part in space_parts(space)
         }
         return tuple(parts.values()) if isinstance(space, spaces.Tuple) else parts
     return columns[slot][index]

@@ -27,6 +27,7 @@ from digideep.environment.state_plain import NotPlainError, pack, unpack
 from digideep.environment.state_replay import ReplayRecorder
 from digideep.environment.vec.hang import Hang, let_ctrl_c_out
 from digideep.errors import CheckpointError, DigideepError, EnvironmentFailure, one_line
+from digideep.utility.node import Config
 from digideep.utility.seeding import generator_state, set_generator_state
 
 __all__ = ["StateTree", "capture", "mismatch", "obstacle", "restore"]
@@ -191,7 +192,7 @@ def _dynamic(layer: Layer) -> Iterator[tuple[str, Any]]:
     scratch: frozenset[str] = frozenset().union(*(_SCRATCH.get(kind.__name__, ()) for kind in type(layer).__mro__))
     wrapper = isinstance(layer, gymnasium.Wrapper)
     for name, value in vars(layer).items():
-        if name in _PLUMBING or name in scratch or isinstance(value, gymnasium.Space | Registration):
+        if name in _PLUMBING or name in scratch or isinstance(value, gymnasium.Space | Registration | Config):
             continue
         if wrapper and name in _FUNCTIONS and isinstance(value, types.FunctionType):
             continue
@@ -232,7 +233,12 @@ def _load(layer: Layer, saved: Mapping[str, Any]) -> None:
         if name not in attributes:
             delattr(layer, name)
     for name, value in attributes.items():
-        setattr(layer, name, unpack(value, into=getattr(layer, name, None)))
+        now = getattr(layer, name, None)
+        if isinstance(value, str) and isinstance(now, int | float | np.generic):
+            raise CheckpointError(
+                f"environment state: expected a number in {type(layer).__name__}.{name}, found {value[:40]!r}"
+            )
+        setattr(layer, name, unpack(value, into=now))
 
 
 def _space_generators(layer: Layer) -> dict[str, list[Any]]:

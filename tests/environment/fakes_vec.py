@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ ALLOWED = ("digideep", "fakes_vec")
 class ScriptEnv(gymnasium.Env[Any, Any]):
     """Shows (episode, step, a random number); the reward is 1, or 3 for action 1; lasts `lengths` steps in turn.
 
-    `fault` happens in the step or reset that `fault_at` counts, from the first of this environment on.
+    `fault` happens in the step or reset that `fault_at` counts, from the first of this environment on; of steps, in the
+    process `only_in` alone where that is not 0.
     """
 
     def __init__(
@@ -42,11 +44,12 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
         fault_at: int = 5,
         mark: str = "",
         stateless: bool = False,
+        only_in: int = 0,
     ) -> None:
         self.observation_space = spaces.Box(-1e6, 1e6, (3,), np.float32)
         self.action_space = spaces.Discrete(2)
         self.lengths, self.ends_by, self.mark = list(lengths), ends_by, mark
-        self.fault, self.fault_at, self.stateless = fault, fault_at, stateless
+        self.fault, self.fault_at, self.stateless, self.only_in = fault, fault_at, stateless, only_in
         self.episode, self.step_number, self.total = -1, 0, 0
         self.progress: list[dict[str, Any]] = []
         if fault == "init":
@@ -93,7 +96,7 @@ class ScriptEnv(gymnasium.Env[Any, Any]):
         reward = 3.0 if action == 1 else 1.0
         terminated, truncated = is_over and self.ends_by == "termination", is_over and self.ends_by != "termination"
         answer = [self._observation(), reward, terminated, truncated, info]
-        if self.fault and self.total == self.fault_at:
+        if self.fault and self.total == self.fault_at and self.only_in in (0, os.getpid()):
             self._go_wrong(answer)
         return tuple(answer)  # type: ignore[return-value]
 
@@ -171,6 +174,24 @@ class NoStateEnv(BoxEnv):
         self.handle = object()
 
 
+class TracedEnv(ScriptEnv):
+    """Tells at the end of each episode how many bytes the process that steps it has allocated since it was made."""
+
+    def __init__(self, lengths: Sequence[int] = (3,)) -> None:
+        tracemalloc.start()
+        super().__init__(lengths)
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated:
+            info = {"metrics": {"bytes": tracemalloc.get_traced_memory()[0]}}
+        return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        tracemalloc.stop()
+        super().close()
+
+
 class Follower:
     """An actor that checks that every observation is the next one of its episode, and cycles through the actions.
 
@@ -246,7 +267,7 @@ class Counter:
         return ActorOutput({"": actions}, {"count": steps}, {"steps": steps + 1})
 
 
-for _name, _class in (("Script", ScriptEnv), ("Box", BoxEnv), ("NoState", NoStateEnv)):
+for _name, _class in (("Script", ScriptEnv), ("Box", BoxEnv), ("NoState", NoStateEnv), ("Traced", TracedEnv)):
     if f"{_name}-v0" not in gymnasium.registry:
         gymnasium.register(f"{_name}-v0", entry_point=f"fakes_vec:{_class.__name__}")
 
@@ -263,7 +284,7 @@ def explorer(
     **fields: Any,
 ) -> Explorer:
     """Return an explorer of one of these environments, or of any other."""
-    module = "fakes_vec" if name in ("Script-v0", "Box-v0", "NoState-v0") else None
+    module = "fakes_vec" if name in ("Script-v0", "Box-v0", "NoState-v0", "Traced-v0") else None
     about = node(EnvConfig, model_name=name, from_module=module, env_kwargs=dict(kwargs or {}), **(env or {}))
     ends = {"n_steps": 4} if mode == "train" else {"n_episodes": 3}
     tree = node(ExplorerConfig, env=about, **{**ends, "num_envs": 3, "step_timeout_s": 20.0, **fields})

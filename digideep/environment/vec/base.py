@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from digideep.environment.vec.slab import Slab
 from digideep.errors import DigideepError, UsageError
@@ -18,7 +18,18 @@ from digideep.types import Progress
 if TYPE_CHECKING:
     from digideep.utility.profiling import TimerNode
 
-__all__ = ["NOTHING", "Fault", "FinishedEpisode", "Forgiven", "Place", "VecEnv", "share", "told_in", "traced"]
+__all__ = [
+    "NOTHING",
+    "Fault",
+    "FinishedEpisode",
+    "Forgiven",
+    "Place",
+    "StepGroup",
+    "VecEnv",
+    "share",
+    "told_in",
+    "traced",
+]
 
 
 class Place(NamedTuple):
@@ -62,6 +73,19 @@ class FinishedEpisode(NamedTuple):
     metrics: dict[str, float]
 
 
+class StepGroup(Protocol):
+    """Environments that can be stepped apart from the others."""
+
+    def ask(self, t: int) -> None:
+        """Begin the step of row `t`, whose actions are there; nothing else may be asked of them until it has ended."""
+
+    def wait(self) -> None:
+        """End the step, as `VecEnv.step` does."""
+
+    def rest(self) -> None:
+        """End a step that may have begun; what goes wrong in it is logged, since something else went wrong before."""
+
+
 class VecEnv(ABC):
     """Environments that step together.
 
@@ -70,6 +94,8 @@ class VecEnv(ABC):
         num_envs, num_workers: how many environments, and processes beside this one that hold them.
         slab: the memory; None before `attach`.
         restarts: workers that were replaced.
+        groups: both halves, where they can be stepped apart; else empty.
+        has_one_generator: whether all environments draw from one, which the seed of environment 0 is for.
     """
 
     spec: EnvSpec
@@ -77,6 +103,8 @@ class VecEnv(ABC):
     num_workers: int
     slab: Slab | None
     restarts: int
+    groups: Sequence[StepGroup] = ()
+    has_one_generator = False
 
     @property
     @abstractmethod
@@ -153,13 +181,16 @@ class VecEnv(ABC):
         """Close every environment and end every process; harmless when repeated."""
 
 
-def share(num_envs: int, num_workers: int) -> list[range]:
-    """Return which environments each worker holds: neighbours, the first workers one more where it does not divide."""
-    each, more = divmod(num_envs, num_workers)
+def share(num_envs: int, num_workers: int, *, groups: int = 1) -> list[range]:
+    """Return which environments each worker holds: neighbours, the first workers one more where it does not divide.
+
+    With `groups`, which must divide both numbers, each group of workers holds as many environments as the others.
+    """
+    each, more = divmod(num_envs // groups, num_workers // groups)
     shares = []
     first = 0
     for worker in range(num_workers):
-        count = each + (worker < more)
+        count = each + (worker % (num_workers // groups) < more)
         shares.append(range(first, first + count))
         first += count
     return shares

@@ -1,31 +1,33 @@
-"""Which of the ways that give the same bits steps these environments fastest: measured once, with the reason logged."""
+"""Environments, stepped as the configuration says or in the fastest way of those that give the same bits.
+
+Which one that is is measured once, at the first start of a session; the figures go to the log.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from contextlib import ExitStack, closing
 from typing import Any
-
-import numpy as np
 
 from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.vec.base import NOTHING, Forgiven, VecEnv, told_in
 from digideep.environment.vec.process import ProcessVecEnv
 from digideep.environment.vec.restart import RestartBudget
 from digideep.environment.vec.serial import SerialVecEnv
-from digideep.environment.vec.slab import RESET, RUN, Slab
+from digideep.environment.vec.ways import HERE, Trial, Way, candidates, compare, first_figure
 from digideep.errors import EnvironmentFailure, NonFiniteError
-from digideep.spec import ArraySpec
 from digideep.utility.device import granted_cores
 from digideep.utility.imports import BUILT_IN
 
-__all__ = ["choose_workers", "make_vec_env", "measure", "resolve_workers"]
+__all__ = ["choose_workers", "make_vec_env", "resolve_workers"]
 
 logger = logging.getLogger(__name__)
 
-_WORTH = 1.1  # how much faster more processes must be: figures vary by as much from one moment to the next
-_ROWS = 16
+_WORTH = 1.04  # how much faster more processes must be
+_CHEAP_S = 20e-6  # a step of all environments that takes less is over before a worker has noticed that it is wanted
+_LOOK_S = 0.02  # for the first figure
+_COMPARE_S = 0.4  # for each comparison after it
 
 
 def make_vec_env(
@@ -33,6 +35,8 @@ def make_vec_env(
     *,
     num_envs: int,
     num_workers: int,
+    parent_steps: bool = False,
+    act_groups: int = 1,
     allowed: Sequence[str] = BUILT_IN,
     render_mode: str | None = None,
     step_timeout_s: float = 300.0,
@@ -43,6 +47,9 @@ def make_vec_env(
 ) -> VecEnv:
     """Return `num_envs` environments in `num_workers` processes; 0: in this one. Messages say the `mode`.
 
+    Args:
+        parent_steps, act_groups: see `ProcessVecEnv`; groups are made where the workers divide into them.
+
     Raises:
         EnvironmentFailure: one could not be made; its attribute `crash` is what is needed to see that again.
         DigideepError: as `make_env`.
@@ -50,10 +57,14 @@ def make_vec_env(
     common: dict[str, Any] = {
         "allowed": allowed, "step_timeout_s": step_timeout_s, "forgiven": forgiven, "mode": mode
     }  # fmt: skip
+    has_groups = num_workers > 0 and num_workers % act_groups == 0 and not parent_steps
     try:
         if num_workers == 0:
             return SerialVecEnv(config, num_envs=num_envs, render_mode=render_mode, on_stuck=on_stuck, **common)
-        return ProcessVecEnv(config, num_envs=num_envs, num_workers=num_workers, budget=restarts, **common)
+        return ProcessVecEnv(
+            config, num_envs=num_envs, num_workers=num_workers, parent_steps=parent_steps, 
+            act_groups=act_groups if has_groups else 1, budget=restarts, on_stuck=on_stuck, **common,
+        )  # fmt: skip
     except EnvironmentFailure as error:
         told_in(mode, error)
         ending = getattr(error, "ending", "error")
@@ -62,93 +73,84 @@ def make_vec_env(
 
 
 def resolve_workers(
-    config: ExplorerConfig, env: EnvConfig, *, allowed: Sequence[str], is_measured: bool
-) -> tuple[int, dict[str, int]]:
-    """Return the number of workers, and by field what was measured because the configuration says "auto".
+    config: ExplorerConfig, env: EnvConfig, *, allowed: Sequence[str], mode: str, is_shown: bool = False
+) -> tuple[Way, dict[str, Any]]:
+    """Return how environments are stepped, and by field what was measured because the configuration says "auto".
 
-    Where nothing is to be measured, "auto" is this process; so it is where an environment fails while it is measured
-    and the configuration forgives that.
+    "auto" is this process where it is not for training, and where an environment fails while it is measured and the
+    configuration forgives that. Environments that are shown, whose pictures belong to this process, always are.
     """
+    if is_shown:
+        return HERE, {}
     if config.num_workers != "auto":
-        if is_measured and config.num_workers > config.num_envs:
-            told = (config.num_workers, config.num_envs, config.num_envs)
-            logger.info("num_workers: %d asked for, %d taken, since there are %d environments", *told)
-        return min(config.num_workers, config.num_envs), {}
-    if not is_measured:
-        return 0, {}
+        return _as_asked(config.num_workers, config, is_told=mode == "train"), {}
+    if mode != "train":
+        return HERE, {}
+    figures: dict[str, float] = {}
     try:
-        chosen = choose_workers(env, num_envs=config.num_envs, allowed=allowed, step_timeout_s=config.step_timeout_s)
+        way, figures = choose_workers(
+            env, num_envs=config.num_envs, 
+            parent_steps=config.parent_steps is not False and config.act_groups == 1,
+            allowed=allowed, step_timeout_s=config.step_timeout_s,
+        )  # fmt: skip
     except (EnvironmentFailure, NonFiniteError) as error:
         answer = config.on_env_error if isinstance(error, EnvironmentFailure) else config.on_nonfinite
         if answer != "reset":
             raise
-        chosen = 0
-        logger.info("num_workers auto: 0, since an environment failed while it was measured: %s", error)
-    return chosen, {"num_workers": chosen}
+        way = HERE
+        logger.info("num_workers auto: this process, since an environment failed while it was measured: %s", error)
+    return way, {"num_workers": way.num_workers, "parent_steps": way.parent_steps, "env_steps_per_s": figures}
+
+
+def _as_asked(num_workers: int, config: ExplorerConfig, *, is_told: bool) -> Way:
+    """Return the way of a configuration that names a number of workers, none of which would be without a share."""
+    parent_steps = config.parent_steps is True and num_workers > 0
+    most = config.num_envs - parent_steps
+    if is_told and num_workers > most:
+        told = (num_workers, most, config.num_envs)
+        logger.info("num_workers: %d asked for, %d taken, since there are %d environments", *told)
+    taken = min(num_workers, most)
+    return Way(taken, parent_steps and taken > 0)
 
 
 def choose_workers(
     config: EnvConfig,
     *,
     num_envs: int,
+    parent_steps: bool = True,
     allowed: Sequence[str] = BUILT_IN,
     step_timeout_s: float = 300.0,
-    seconds: float = 0.5,
-) -> int:
-    """Return the number of workers that steps `num_envs` environments fastest: 0, 2, or one for each core.
+) -> tuple[Way, dict[str, float]]:
+    """Return the way that steps `num_envs` environments fastest, and by way the environment steps a second.
 
-    More processes must be worth it: of two ways that are nearly as fast the one with fewer processes is taken.
+    More processes must be worth it: of two ways that are nearly as fast the one with fewer processes is taken. While
+    two ways are compared there are twice as many environments.
     """
     cores = granted_cores()
-    candidates = sorted({0, *(n for n in (2, cores) if 2 <= n <= min(num_envs, cores))})
-    if len(candidates) == 1:
-        logger.info("num_workers auto: 0, since there is one core or one environment")
-        return 0
-    figures: dict[int, float] = {}
-    for num_workers in candidates:
+    if cores == 1 or num_envs == 1:
+        logger.info("num_workers auto: this process, since there is one core or one environment")
+        return HERE, {}
+
+    def start(way: Way, stack: ExitStack) -> Trial:
         vec = make_vec_env(
-            config, num_envs=num_envs, num_workers=num_workers, allowed=allowed, step_timeout_s=step_timeout_s
-        )
-        try:
-            figures[num_workers] = measure(vec, seconds=seconds)
-        finally:
-            vec.close()
-    choice = candidates[0]
-    for num_workers in candidates[1:]:
-        if figures[num_workers] > _WORTH * figures[choice]:
-            choice = num_workers
-    told = ", ".join(f"{n} workers {figure:,.0f}" for n, figure in figures.items())
-    logger.info("num_workers auto: %d, measured with %d environments in steps/s: %s", choice, num_envs, told)
-    return choice
+            config, num_envs=num_envs, num_workers=way.num_workers, parent_steps=way.parent_steps,
+            allowed=allowed, step_timeout_s=step_timeout_s,
+        )  # fmt: skip
+        return Trial(stack.enter_context(closing(vec)))
 
-
-def measure(vec: VecEnv, *, seconds: float) -> float:
-    """Return how many environment steps a second `vec` makes with random actions."""
-    slab = vec.attach(_ROWS)
-    rng = np.random.default_rng(0)
-    for slot, array in slab.actions.items():
-        array[...] = _random_actions(vec.spec.actions[slot], array, rng)
-    slab.next_seeds[:] = np.arange(vec.num_envs)
-    slab.modes.fill(RESET)
-    vec.reset(_ROWS)
-    slab.modes.fill(RUN)
-    _chunk(vec, slab)  # the first steps pay for what is made at first use
-    chunks = 0
-    start = perf_counter()
-    while (elapsed := perf_counter() - start) < seconds or chunks == 0:
-        _chunk(vec, slab)
-        chunks += 1
-    vec.collect()
-    return chunks * _ROWS * vec.num_envs / elapsed
-
-
-def _chunk(vec: VecEnv, slab: Slab) -> None:
-    for t in range(slab.n_steps):
-        vec.step(t)
-
-
-def _random_actions(spec: ArraySpec, like: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    if spec.kind == "box":
-        return np.asarray(rng.uniform(-1.0, 1.0, like.shape))
-    high = 2 if spec.kind == "multi_binary" else np.asarray(spec.n).reshape(spec.shape)
-    return np.asarray(rng.integers(0, high, like.shape))
+    with ExitStack() as stack:
+        here = start(HERE, stack)
+        step_s = first_figure(here, seconds=_LOOK_S)
+        seconds, speed = {HERE: step_s}, {HERE: 1.0}
+        if step_s >= _CHEAP_S:
+            for way in candidates(num_envs=num_envs, cores=cores, step_s=step_s, parent_steps=parent_steps):
+                with ExitStack() as inner:
+                    speed[way], seconds[way] = compare(here, start(way, inner), seconds=_COMPARE_S)
+    choice = HERE
+    for way, figure in speed.items():
+        if figure > _WORTH * speed[choice]:
+            choice = way
+    figures = {str(way): round(num_envs / step_s, 1) for way, step_s in seconds.items()}
+    told = ", ".join(f"{way} {figure:,.0f}" for way, figure in figures.items())
+    logger.info("num_workers auto: %s, measured with %d environments in steps/s: %s", choice, num_envs, told)
+    return choice, figures

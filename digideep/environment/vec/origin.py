@@ -22,13 +22,16 @@ _LOW = (1 << 64) - 1
 def write_origin(words: Array, bare: Any, *, seed: int) -> None:
     """Note in `words`, uint64 [WORDS], what the environment `bare` is about to begin an episode with.
 
-    Gymnasium's generators are all of one kind; of another kind, or of none, nothing is known.
+    Gymnasium's generators are all of one kind; of another kind, or of none, nothing is known. Neither is it where an
+    episode goes on with the game of the one before, which the environment says by `goes_on`.
     """
     if seed >= 0:
         words[0], words[1] = _SEEDED, seed
         return
     rng = getattr(bare, "_np_random", None)
-    if type(rng) is not np.random.Generator or type(rng.bit_generator) is not np.random.PCG64:
+    if getattr(bare, "goes_on", False) or not (
+        type(rng) is np.random.Generator and type(rng.bit_generator) is np.random.PCG64
+    ):
         words[0] = _UNKNOWN
         return
     state: Any = rng.bit_generator.state

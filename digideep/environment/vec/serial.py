@@ -33,6 +33,7 @@ class SerialVecEnv(VecEnv):
         forgiven: failures that end an episode only.
         on_stuck: see `HangWatch`.
         mode: of the explorer, for messages.
+        first, worker: of the share of a larger whole: its first environment and the number it has in messages.
     """
 
     def __init__(
@@ -46,15 +47,18 @@ class SerialVecEnv(VecEnv):
         forgiven: Forgiven = NOTHING,
         on_stuck: Callable[[str], None] | None = None,
         mode: str = "train",
+        first: int = 0,
+        worker: int = 0,
     ) -> None:
         name = config.model_name
+        envs = range(first, first + num_envs)
         self._watch = HangWatch(step_timeout_s, on_stuck=on_stuck)
         try:
             with self._watch.guard(lambda: f"environment {name}: importing it", limit_s=max(IMPORT_S, step_timeout_s)):
                 preload(config, allowed=allowed)
             with self._watch.guard(lambda: f"environment {name}: making it"):
                 self._stepper = Stepper(
-                    config, envs=range(num_envs), allowed=allowed, render_mode=render_mode, forgiven=forgiven
+                    config, envs=envs, worker=worker, allowed=allowed, render_mode=render_mode, forgiven=forgiven
                 )
         except BaseException:
             self._watch.close()
@@ -87,10 +91,15 @@ class SerialVecEnv(VecEnv):
 
     def attach(self, n_steps: int) -> Slab:
         """Make the slab in this process's own memory."""
-        self.slab = Slab(self.spec, num_envs=self.num_envs, n_steps=n_steps)
-        self.slab.initialise()
-        self._stepper.attach(self.slab)
-        return self.slab
+        slab = Slab(self.spec, num_envs=self.num_envs, n_steps=n_steps)
+        slab.initialise()
+        return self.join(slab)
+
+    def join(self, slab: Slab) -> Slab:
+        """Step into a slab that holds the environments of others too, and return it."""
+        self.slab = slab
+        self._stepper.attach(slab)
+        return slab
 
     def reset(self, row: int) -> None:
         """Begin an episode where the mode is RESET."""

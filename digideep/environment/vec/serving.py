@@ -28,8 +28,8 @@ from digideep.environment.vec.signals import (
     UNREAD,
     WORKER_SLEEPS,
     WORKER_SPIN_NS,
+    Patience,
     fence,
-    spin,
     words,
 )
 from digideep.environment.vec.slab import Slab
@@ -59,6 +59,7 @@ class _Serving:
         self._stepper: Stepper | None = None
         self._words: memoryview | None = None
         self._worker = 0
+        self._patience = Patience(WORKER_SPIN_NS)
         self._answered = 0  # number of the newest step made
         self._steps = 0
         self._step_ns = 0
@@ -96,7 +97,7 @@ class _Serving:
     def _wait_for_step(self, view: memoryview) -> bool:
         """Whether a step is asked for; False when a message has arrived instead."""
         wanted = self._answered + 1
-        if spin(view, ASKED, wanted, for_ns=WORKER_SPIN_NS):
+        if self._patience.sees(view, ASKED, wanted):
             return True
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -214,7 +215,9 @@ class _Serving:
 
 
 def _config(arguments: Mapping[str, Any]) -> EnvConfig:
-    return EnvConfig(**{**arguments["config"], "info_keys": tuple(arguments["config"]["info_keys"])})
+    given = arguments["config"].items()
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given}
+    return EnvConfig(**fields)
 
 
 def _described(error: BaseException) -> dict[str, Any]:

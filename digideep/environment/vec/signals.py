@@ -29,8 +29,8 @@ __all__ = [
     "UNREAD",
     "WORKER_SLEEPS",
     "WORKER_SPIN_NS",
+    "Patience",
     "fence",
-    "spin",
     "words",
 ]
 
@@ -53,6 +53,10 @@ IN_RESET = 1
 PARENT_SPIN_NS = 1_000_000
 WORKER_SPIN_NS = 500_000
 
+_LOOK_NS = 20_000  # without giving way: less than falling asleep and being woken costs
+_LATE_NS = 200_000  # when giving way took long
+_CROWDED = 200  # waits until it is tried again
+
 SLEEP_MS = 20  # the longest sleep: bounds what a wake-up lost between two processors can cost
 
 _lock = threading.Lock()
@@ -69,13 +73,39 @@ def words(signals: np.ndarray, worker: int) -> memoryview:
     return memoryview(signals[worker]).cast("B").cast("q")
 
 
-def spin(view: memoryview, word: int, value: int, *, for_ns: int) -> bool:
-    """Wait until a word has reached `value`, giving way to others; False when the time is up."""
-    if view[word] >= value:
-        return True
-    end = perf_counter_ns() + for_ns
-    while perf_counter_ns() < end:
+class Patience:
+    """Waits for a word by looking at it, `for_ns` at the longest, and gives way to others meanwhile.
+
+    Who gives way on a core that others want too comes back after a whole turn of theirs, milliseconds later; who sleeps
+    and is woken does not wait for that. So where giving way was seen to take long, the next waits are short looks.
+
+    Args:
+        for_ns: how long a look lasts on a core that nobody else wants.
+    """
+
+    def __init__(self, for_ns: int) -> None:
+        self._for_ns = for_ns
+        self._crowded = 0  # waits that are short looks only
+
+    def sees(self, view: memoryview, word: int, value: int) -> bool:
+        """Wait until a word has reached `value`; False when it has not and it is time to sleep."""
         if view[word] >= value:
             return True
-        os.sched_yield()
-    return view[word] >= value
+        now = perf_counter_ns()
+        looks_until = now + _LOOK_NS
+        end = now + self._for_ns
+        if self._crowded:
+            self._crowded -= 1
+            end = looks_until
+        while now < end:
+            if view[word] >= value:
+                return True
+            if now < looks_until:
+                now = perf_counter_ns()
+                continue
+            os.sched_yield()
+            before, now = now, perf_counter_ns()
+            if now - before > _LATE_NS:
+                self._crowded = _CROWDED
+                break
+        return view[word] >= value

@@ -8,6 +8,8 @@ steps them says where each of them stands.
 from __future__ import annotations
 
 import math
+import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +18,7 @@ import numpy as np
 from digideep.environment.vec.origin import WORDS
 from digideep.spec import EnvSpec
 
-__all__ = ["RESET", "RUN", "SIGNALS", "SKIP", "Slab", "slab_bytes"]
+__all__ = ["RESET", "RUN", "SIGNALS", "SKIP", "Slab", "anonymous_memory", "slab_bytes"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -38,6 +40,17 @@ def slab_bytes(spec: EnvSpec, *, num_envs: int, n_steps: int, num_workers: int =
     """Return how many bytes the slab takes."""
     fields = _fields(spec, num_envs=num_envs, n_steps=n_steps, num_workers=num_workers)
     return sum(_padded(field) for field in fields)
+
+
+def anonymous_memory(size: int) -> int:
+    """Return a descriptor of `size` bytes of memory, zeroed, that has no name."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("digideep-slab", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
 
 
 class Slab:

@@ -167,7 +167,7 @@ class Stepper:
                     if checks_finite:
                         check_finite(row, i, slots=self._float_slots)
                     if type(reward) is not float:
-                        reward = number(reward, "reward")
+                        reward = float(reward) if type(reward) is np.float64 else number(reward, "reward")
                     if not -_LARGEST <= reward <= _LARGEST:
                         raise NotFinite("/rewards", float(np.sign(reward) * np.inf), 0)
                     rewards[i] = reward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -31,12 +32,12 @@ def to_environment(raw: np.ndarray[Any, Any], spec: ArraySpec, transform: Transf
         return raw + np.asarray(spec.start, dtype=raw.dtype)  # type: ignore[no-any-return]
     if transform == "none" or not spec.low:
         return raw.copy()
-    low, high = _bounds(spec, raw.dtype)
+    low, high = _bounds(spec.low, spec.high, spec.shape, raw.dtype)
     if transform == "clip":
-        return np.clip(raw, low, high)  # type: ignore[no-any-return]
-    unit = np.clip(raw, -1.0, 1.0)
+        return raw.clip(low, high)  # half the time of np.clip
+    unit = raw.clip(-1.0, 1.0)
     # The last clip is for the rounding of the line before it, which may step over a bound.
-    return np.clip(low + (unit + 1.0) * 0.5 * (high - low), low, high)  # type: ignore[no-any-return]
+    return (low + (unit + 1.0) * 0.5 * (high - low)).clip(low, high)  # type: ignore[no-any-return]
 
 
 def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> dict[str, ArraySpec]:
@@ -58,9 +59,9 @@ def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> di
     return seen
 
 
-def _bounds(spec: ArraySpec, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    low, high = (np.asarray(bound, dtype=dtype) for bound in (spec.low, spec.high))
-    return (
-        low.reshape(spec.shape if low.size > 1 else ()),
-        high.reshape(spec.shape if high.size > 1 else ()),
-    )
+@lru_cache
+def _bounds(
+    low: tuple[float, ...], high: tuple[float, ...], shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    lower, upper = (np.asarray(bound, dtype=dtype) for bound in (low, high))
+    return lower.reshape(shape if lower.size > 1 else ()), upper.reshape(shape if upper.size > 1 else ())
