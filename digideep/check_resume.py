@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from digideep.environment.config import EnvConfig
+from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.examine import state_obstacle
+from digideep.environment.vec.backend import native_obstacle
 from digideep.errors import EXIT_PREEMPTED, DigideepError, NotReproducibleError, one_line
 from digideep.params.loading import LoadedParams, load_params
 from digideep.pipeline import stdout
@@ -83,7 +84,10 @@ def check_resume(options: SessionOptions, requests: StopRequest) -> int:
 def _check_state(loaded: LoadedParams) -> None:
     with searching(after=loaded.search):
         config = configure(loaded.params["env"], where="/env", expected=EnvConfig)
-        obstacle = state_obstacle(config, allowed=loaded.allowed)
+        node = loaded.params["explorer"]["train"]
+        explorer = configure(node, where="/explorer/train", allowed=loaded.allowed, expected=ExplorerConfig)
+        obstacle = native_obstacle(explorer, config, allowed=loaded.allowed)
+        obstacle = obstacle or state_obstacle(config, allowed=loaded.allowed)
     if obstacle:
         raise NotReproducibleError(f"--check-resume: expected an environment that gives its state, found {obstacle}")
 

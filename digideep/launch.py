@@ -1,4 +1,7 @@
-"""From options to a run: which parameters, which code, which session, and what is done in it."""
+"""From options to a run: which parameters, which code, which session, and what is done in it.
+
+Imported when it comes to that: a mistake on the command line is told without what a session needs.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,19 @@ import digideep
 from digideep.errors import CheckpointError, UsageError, one_line
 from digideep.params.loading import LoadedParams, load_params
 from digideep.params.naming import expand_session_name
-from digideep.params.session_params import load_session_params
-from digideep.pipeline import relaunch, stdout, trust
+from digideep.pipeline import stdout
 from digideep.pipeline.experiment import Experiment
-from digideep.pipeline.inventory import effective_params
-from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
 from digideep.pipeline.machine_limits import told_limits
 from digideep.pipeline.options import Mode, SessionOptions
-from digideep.pipeline.salvage import salvaging
 from digideep.pipeline.signals import StopRequest
-from digideep.pipeline.video import require_video
 from digideep.utility.device import require_device
 from digideep.utility.imports import resolve, searching
 from digideep.utility.node import Config, configure
 from digideep.utility.tree import split
 
 if TYPE_CHECKING:
+    from digideep.pipeline import relaunch, trust
+    from digideep.pipeline.layout import SessionPaths
     from digideep.pipeline.runner import Outcome, Runner
     from digideep.pipeline.session import Session
 
@@ -56,6 +56,8 @@ def launch(options: SessionOptions, requests: StopRequest) -> Ended:
     if options.device is not None:
         require_device(options.device)
     if options.record:
+        from digideep.pipeline.video import require_video
+
         require_video()
     if options.load_checkpoint is None:
         return _fresh(options, requests)
@@ -122,6 +124,10 @@ def _check_environment(loaded: LoadedParams) -> None:
             step_timeout_s=explorer.step_timeout_s,
             allowed=loaded.allowed,
         )
+        if explorer.backend not in ("auto", "single"):
+            from digideep.environment.vec.backend import check_backend
+
+            check_backend(explorer, config, allowed=loaded.allowed)
 
 
 def _check_memories(experiment: Experiment) -> None:
@@ -136,7 +142,13 @@ def _check_memories(experiment: Experiment) -> None:
 
 
 def _loaded(options: SessionOptions, requests: StopRequest) -> Ended:
+    from digideep.pipeline.layout import resolve_checkpoint
+
     paths, _ = resolve_checkpoint(options.load_checkpoint or "")
+    from digideep.params.session_params import load_session_params
+    from digideep.pipeline import trust
+    from digideep.pipeline.inventory import effective_params
+
     trusted = trust.assess(paths, trust_session=options.trust_session, params=effective_params(paths))
     decision = _decide_code(paths, trusted, options=options, requests=requests)
     # The session's own modules are found last: what is installed comes first, as it did when the session was made.
@@ -161,6 +173,8 @@ def _decide_code(
     paths: SessionPaths, trusted: trust.Trust, *, options: SessionOptions, requests: StopRequest
 ) -> relaunch.Decision:
     """Return whose code runs here; where that is the session's own and another one, this process becomes it."""
+    from digideep.pipeline import relaunch
+
     if options.from_python:
         command = f"python -m digideep.main --load-checkpoint {paths.root} --{options.mode.value}"
         return relaunch.decide_in_python(paths, code=options.code, command=command, trusted=trusted.code)
@@ -172,6 +186,7 @@ def _decide_code(
 
 
 def _run(options: SessionOptions, experiment: Experiment, requests: StopRequest) -> Ended:
+    from digideep.pipeline.salvage import salvaging
     from digideep.pipeline.session import Session
 
     if options.mode is not Mode.PLAY:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from digideep.errors import UsageError, one_line
 from digideep.params.source import Source, quiet_stdout
-from digideep.pipeline.trust import consented
+from digideep.pipeline.needed import consented
 from digideep.utility.imports import BUILT_IN, is_allowed, missing_module, resolve, top_level
 from digideep.utility.node import TYPE, nodes
 

@@ -34,6 +34,8 @@ COMMON: Mapping[str, Any] = MappingProxyType(
         "from_module": None,
         "env_kwargs": {},
         "play_env_kwargs": None,
+        "wrappers": [],
+        "play_wrappers": None,
         "info_keys": ["is_success"],
         # The run: goals, tests, saves, budgets.
         "seed": 1,
@@ -58,6 +60,7 @@ COMMON: Mapping[str, Any] = MappingProxyType(
         # How environments are stepped.
         "num_envs": 8,
         "num_workers": 0,
+        "backend": "auto",
         "n_steps": 128,
         "exact": True,
         "step_timeout_s": 300.0,
@@ -78,7 +81,7 @@ COMMON: Mapping[str, Any] = MappingProxyType(
 KNOB_PATHS: Mapping[str, str] = MappingProxyType(
     {
         **{key: f"/env/{key}" for key in ("model_name", "from_module", "env_kwargs", "play_env_kwargs", "info_keys")},
-        "action_transform": "/env/action_transform",
+        **{key: f"/env/{key}" for key in ("wrappers", "play_wrappers", "action_transform")},
         **{key: f"/runner/{key}" for key in ("seed", "total_frames", "stop_return", "save_every_s", "keep_last")},
         **{
             key: f"/runner/{key}"
@@ -93,6 +96,7 @@ KNOB_PATHS: Mapping[str, str] = MappingProxyType(
         "max_exec_iter": "/runner/max_iter",
         **{key: f"/explorer/train/{key}" for key in ("num_envs", "num_workers", "n_steps", "exact", "step_timeout_s")},
         **{key: f"/explorer/train/{key}" for key in ("on_env_error", "on_nonfinite", "env_error_budget")},
+        "backend": "/explorer/train/backend",
         "normalize_observations": "/explorer/train/statistics/observations",
         "normalize_rewards": "/explorer/train/statistics/rewards",
         "test_win_size": "/explorer/test/n_episodes",
@@ -154,6 +158,8 @@ def env_node(cpanel: Mapping[str, Any]) -> dict[str, Any]:
         from_module=cpanel["from_module"],
         env_kwargs=cpanel["env_kwargs"],
         play_env_kwargs=cpanel["play_env_kwargs"],
+        wrappers=cpanel.get("wrappers", []),
+        play_wrappers=cpanel.get("play_wrappers"),
         info_keys=cpanel["info_keys"],
         action_transform=cpanel.get("action_transform", "clip"),
     )
@@ -207,7 +213,12 @@ def explorer_nodes(cpanel: Mapping[str, Any]) -> dict[str, Any]:
     )
     return {
         "train": node(
-            ExplorerConfig, num_envs=cpanel["num_envs"], n_steps=cpanel["n_steps"], statistics=statistics, **same
+            ExplorerConfig,
+            num_envs=cpanel["num_envs"],
+            backend=cpanel.get("backend", "auto"),
+            n_steps=cpanel["n_steps"],
+            statistics=statistics,
+            **same,
         ),
         "test": node(ExplorerConfig, deterministic=True, **evaluated),
         "eval": node(ExplorerConfig, deterministic=True, **evaluated),

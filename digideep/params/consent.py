@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from digideep.errors import TrustError, one_line
+from digideep.pipeline.needed import consented, needed_modules
 from digideep.pipeline.options import SessionOptions
-from digideep.pipeline.trust import consented, needed_modules
 from digideep.utility.imports import is_allowed, top_level
 from digideep.utility.node import Config, configuration_class, nodes
 

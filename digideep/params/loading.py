@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -25,8 +24,8 @@ from digideep.params.overrides import (
 )
 from digideep.params.source import Source, generate, read_source
 from digideep.pipeline.config import RunnerConfig, SerialEngineConfig
+from digideep.pipeline.needed import needed_modules
 from digideep.pipeline.options import SessionOptions
-from digideep.pipeline.trust import needed_modules
 from digideep.utility.imports import searching, top_level
 from digideep.utility.node import Config, Field, fields_of
 from digideep.utility.tree import has, split
@@ -76,6 +75,8 @@ class LoadedParams(NamedTuple):
         """12 hexadecimal digits over the preset, the merged control panel and the changes by path."""
         changes = {entry["path"]: entry["new"] for entry in self.entries}
         tree = None if self.module else self.base
+        import hashlib
+
         text = json.dumps([self.module or self.preset, self.cpanel, changes, tree], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from digideep.agent.config import AgentConfig
 from digideep.environment.config import EnvConfig, ExplorerConfig, StatisticsConfig
+from digideep.environment.wrappers.config import WrapperConfig
 from digideep.errors import ConfigError, TrustError, UsageError, one_line
 from digideep.memory.config import MemoryConfig
 from digideep.pipeline.config import EngineConfig, RunnerConfig
@@ -209,6 +210,7 @@ def validate(tree: Mapping[str, Any], *, allowed: Iterable[str] = BUILT_IN) -> d
             raise ConfigError(f"params: {unknown(part, _PARTS)}")
     for path, expected in _positions(tree).items():
         configuration_class(get(tree, path, where="params"), where=path, allowed=allowed, expected=expected)
+    _check_wrappers(tree["env"], allowed=allowed)
     _check_on_epoch(tree["runner"].get("on_epoch"), allowed=allowed)
     for name, agent in tree["agents"].items():
         _check_network(agent.get("model"), where=join(join("/agents", name), "model"), allowed=allowed)
@@ -228,6 +230,14 @@ def _check_network(model: Any, *, where: str, allowed: Iterable[str]) -> None:
     if issubclass(cls, _NOT_NETWORKS):
         found = one_line(model[TYPE], limit=80)
         raise ConfigError(f"{where}/type: expected the configuration of a network, found {found}; name another class")
+
+
+def _check_wrappers(env: Mapping[str, Any], *, allowed: Iterable[str]) -> None:
+    """Check that what stands in the lists of wrappers are wrappers."""
+    for name in ("wrappers", "play_wrappers"):
+        wrappers = env.get(name)
+        for index, node in enumerate(wrappers if isinstance(wrappers, list | tuple) else ()):
+            configuration_class(node, where=f"/env/{name}/{index}", allowed=allowed, expected=WrapperConfig)
 
 
 def _check_on_epoch(reference: Any, *, allowed: Iterable[str]) -> None:

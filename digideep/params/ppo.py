@@ -39,18 +39,15 @@ PPO: Mapping[str, Any] = MappingProxyType(
 """PPO's own control panel keys, with their defaults."""
 
 
-def agent_node(cpanel: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node of a PPO agent with a fully connected network; its schedules end where the goal is."""
+def agent_node(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the node of a PPO agent whose schedules end where the goal is.
+
+    `model` is the node of its network, without one a fully connected network as the control panel has it.
+    """
     horizon = horizon_frames(cpanel)
-    model = node(
-        MLPConfig,
-        hidden_sizes=cpanel["hidden_sizes"],
-        activation=cpanel["activation"],
-        shared=cpanel["shared"],
-    )
     return node(
         PPOConfig,
-        model=model,
+        model=_mlp_node(cpanel) if model is None else dict(model),
         memory="train",
         gamma=cpanel["gamma"],
         gae_lambda=cpanel["gae_lambda"],
@@ -73,13 +70,22 @@ def agent_node(cpanel: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def ppo_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the whole params tree of one PPO agent that learns from the newest chunk."""
+def _mlp_node(cpanel: Mapping[str, Any]) -> dict[str, Any]:
+    return node(
+        MLPConfig,
+        hidden_sizes=cpanel["hidden_sizes"],
+        activation=cpanel["activation"],
+        shared=cpanel["shared"],
+    )
+
+
+def ppo_params(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the whole params tree of one PPO agent that learns from the newest chunk; `model` as in `agent_node`."""
     return {
         "env": env_node(cpanel),
         "runner": runner_node(cpanel),
         "engine": cpanel["engine"],
         "explorer": explorer_nodes(cpanel),
         "memory": {"train": node(RollBufferConfig)},
-        "agents": {"agent": agent_node(cpanel)},
+        "agents": {"agent": agent_node(cpanel, model=model)},
     }

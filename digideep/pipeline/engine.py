@@ -21,7 +21,14 @@ from digideep.pipeline.config import SerialEngineConfig
 from digideep.pipeline.options import Mode
 from digideep.pipeline.state import numbers_of
 from digideep.types import Actor, Counters, EngineEvents, Episode, Node, Progress, StateDict
-from digideep.utility.device import DeviceChoice, choose_device, choose_threads, require_device, unusable_gpu
+from digideep.utility.device import (
+    DeviceChoice,
+    choose_device,
+    choose_threads,
+    keep_freed_memory,
+    require_device,
+    unusable_gpu,
+)
 from digideep.utility.node import Config, build, configure
 from digideep.utility.profiling import TimerNode, timer_block
 
@@ -243,7 +250,9 @@ class SerialEngine:
         session = self._session
         chosen = self.chosen.get("num_workers")
         if node["num_workers"] == "auto" and chosen is not None:
-            node = {**node, "num_workers": chosen}
+            node = {**node, "num_workers": chosen, "parent_steps": bool(self.chosen.get("parent_steps"))}
+        if node.get("backend", "auto") == "auto" and "backend" in self.chosen:
+            node = {**node, "backend": self.chosen["backend"]}
         explorer = build(
             node,
             where="/explorer/train",
@@ -254,7 +263,8 @@ class SerialEngine:
             monitor_dir=session.paths.monitor,
             supervision=session.supervision,
         )
-        self.chosen["num_workers"] = explorer.num_workers
+        self.chosen |= {"num_workers": explorer.num_workers, "parent_steps": explorer.parent_steps, **explorer.chosen}
+        self.chosen["backend"] = explorer.backend
         return explorer
 
     def _build_agent(self, name: str, node: Node, *, device: str) -> Any:
@@ -309,6 +319,8 @@ class SerialEngine:
         if threads == "auto":
             threads = self.chosen.get("threads") or choose_threads(self._network(agents)[0])
         torch.set_num_threads(threads)
+        if self._network(agents)[0] in ("cnn", "rnn"):
+            keep_freed_memory()
         logger.info("torch threads: %d (/engine/num_threads)", threads)
         self.chosen["threads"] = threads
 

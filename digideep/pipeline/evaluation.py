@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from digideep.errors import UsageError, one_line
 from digideep.pipeline.failure import play_env
 from digideep.pipeline.fsio import publish_json
 from digideep.pipeline.state import mean_and_deviation
@@ -18,6 +19,7 @@ from digideep.utility.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
     from digideep.pipeline.session import Session
+    from digideep.spec import EnvSpec
     from digideep.utility.timertree import TimerNode
 
 __all__ = ["Evaluation", "Evaluator", "play_env"]
@@ -55,6 +57,7 @@ class Evaluator:
         self._params = params
         self._session = session
         self._seed = seed
+        self.spec: EnvSpec | None = None  # what the actors were made for, once it is known
         self._test_explorer: Any = None
         self._reported = (0, 0)  # restarts and errors that the summary counts already
 
@@ -123,7 +126,7 @@ class Evaluator:
         node: Node = {**self._params["explorer"][mode], "env": play_env(self._params)}
         if render_mode is not None:
             node = {**node, "num_envs": 1, "num_workers": 0}
-        return build(
+        explorer = build(
             node,
             where=f"/explorer/{mode}",
             allowed=self._session.allowed,
@@ -135,6 +138,12 @@ class Evaluator:
             render_mode=render_mode,
             supervision=self._session.supervision,
         )
+        try:
+            _check_spaces(explorer.spec, self.spec)
+        except BaseException:
+            explorer.close()
+            raise
+        return explorer
 
     def _publish(self, result: Evaluation, directory: Path, *, seed: int) -> None:
         session = self._session
@@ -158,6 +167,23 @@ class Evaluator:
         session.say(
             f"mean return {result.mean_return:.6g} +- {result.std_return:.6g} over {len(result.episodes)} episodes"
         )
+
+
+def _check_spaces(found: EnvSpec, expected: EnvSpec | None) -> None:
+    """Check that a test or a play shows and takes what training does."""
+    if expected is None:
+        return
+    for what, theirs, ours in (
+        ("observations", found.observations, expected.observations),
+        ("actions", found.actions, expected.actions),
+    ):
+        pairs = [{slot: (a.kind, a.shape, a.dtype, a.n) for slot, a in specs.items()} for specs in (theirs, ours)]
+        if pairs[0] != pairs[1]:
+            raise UsageError(
+                f"/env/play_wrappers: expected the {what} of training, {one_line(pairs[1], limit=200)}, in tests and "
+                f"plays too, found {one_line(pairs[0], limit=200)}; let /env/play_wrappers and /env/play_env_kwargs "
+                f"agree with /env/wrappers and /env/env_kwargs"
+            )
 
 
 def _no_frame(episode: int, frame: Any) -> None:

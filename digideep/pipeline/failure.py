@@ -105,8 +105,10 @@ def keep_crash(error: DigideepError, *, paths: SessionPaths, params: Mapping[str
     if text:
         logger.error("the environment's own traceback", extra={"details": text, "report_only": True})
     _keep_batch(error, paths=paths)
-    place = getattr(error, "crash", None)
+    place, note = getattr(error, "crash", None), getattr(error, "crash_note", "")
     if place is None:
+        if note:
+            _keep_note(note, error, paths=paths)
         return
     config = env_of_crash(place, params=params, allowed=allowed)
     try:
@@ -115,11 +117,21 @@ def keep_crash(error: DigideepError, *, paths: SessionPaths, params: Mapping[str
         logger.error("%s could not be written: %s", paths.crash, problem)
 
 
+def _keep_note(note: str, error: DigideepError, *, paths: SessionPaths) -> None:
+    """Write into `crash/` why there is no way to the step that failed."""
+    try:
+        paths.crash.mkdir(exist_ok=True)
+        (paths.crash / "note.txt").write_text(f"{note}; it was: {one_line(error)}\n", encoding="utf-8")
+    except OSError as problem:
+        logger.error("%s could not be written: %s", paths.crash, problem)
+
+
 def play_env(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment's node as tests and plays see it: `play_env_kwargs` in place of `env_kwargs`."""
+    """Return the environment's node as tests and plays see it: what is meant for them in place of training's."""
     env = dict(params["env"])
-    if env.get("play_env_kwargs") is not None:
-        env["env_kwargs"] = env["play_env_kwargs"]
+    for name in ("env_kwargs", "wrappers"):
+        if env.get(f"play_{name}") is not None:
+            env[name] = env[f"play_{name}"]
     return env
 
 

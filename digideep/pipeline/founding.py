@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from digideep.pipeline import meta
@@ -17,22 +18,62 @@ from digideep.pipeline.layout import SessionPaths, resolve_checkpoint
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.provenance import collect_provenance, describe_machine, installed_versions
 from digideep.pipeline.relaunch import take_installed_code
-from digideep.pipeline.snapshot import find_sources, read_contents, save_modules, sources_today, stamp_template
+from digideep.pipeline.snapshot import (
+    find_sources,
+    read_contents,
+    save_modules,
+    sources_today,
+    stamp_template,
+    synchronise,
+)
 from digideep.pipeline.summary import Summary
 from digideep.pipeline.trust import sign_or_say_why
+from digideep.pipeline.writer import Writer
 from digideep.types import StateDict
 from digideep.utility.yaml12 import dumps_yaml
 
-__all__ = ["append_changes", "begin_run", "found", "params_hash", "replace_code"]
+__all__ = ["Founded", "append_changes", "begin_run", "found", "params_hash", "replace_code"]
 
 logger = logging.getLogger(__name__)
 
 
-def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) -> Mapping[str, Any]:
+class Founded:
+    """What is known of a session that this start has made, and what is still on its way to the disk.
+
+    The copy of the code is made durable by a thread, beside the imports and the making of environments and networks:
+    before anything of the session is announced as saved, `settle` has to be called.
+
+    Args:
+        commits: of the code, by module; None: this start has not asked for them.
+    """
+
+    def __init__(self, commits: Mapping[str, Any] | None = None) -> None:
+        self.commits = commits
+        self._thread = Writer(level=0)
+
+    def synchronise(self, modules: Path) -> None:
+        """Begin to make the copy of the code durable."""
+        self._thread.start(lambda stack: synchronise(modules))
+
+    def settle(self) -> None:
+        """Wait until what was begun is durable; at once where nothing was, or it was waited for already.
+
+        Raises:
+            StorageError: the disk refuses it.
+        """
+        synchronised = self._thread.take(wait=True)
+        if synchronised is not None and synchronised.error is not None:
+            raise synchronised.error
+
+    def close(self) -> None:
+        """Wait for the thread, whatever comes of it."""
+        self._thread.join()
+
+
+def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) -> Founded:
     """Write everything that a session has before anything is trained in it: parameters, code, origin, signature.
 
-    Returns:
-        The commits of the code, by module.
+    Of a barebone session all is durable on return, else its code once `Founded.settle` returns; in a dry run never.
 
     Raises:
         StorageError: something could not be written.
@@ -45,7 +86,7 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
     publish(paths.params, dumps_yaml(experiment.base).encode())
     publish_json(paths.repeal, [])
     stamp_template(paths)
-    save_modules(paths, sources, options=option_names())
+    save_modules(paths, sources, options=option_names(), durable=options.mode is Mode.CREATE)
     provenance = collect_provenance(sources)
     if provenance.patch:
         publish(paths.provenance, provenance.patch.encode())
@@ -53,7 +94,10 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
         _sign(paths, experiment)
     state = "stopped" if options.mode is Mode.CREATE else "running"
     Summary(state=state).write(paths)  # type: ignore[arg-type]
-    return provenance.commits
+    founded = Founded(provenance.commits)
+    if options.mode is not Mode.CREATE and not options.dry_run:
+        founded.synchronise(paths.modules)
+    return founded
 
 
 def replace_code(paths: SessionPaths, experiment: Experiment) -> str:

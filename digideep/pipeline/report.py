@@ -17,6 +17,7 @@ __all__ = ["TRAIN_WINDOW", "live_text", "mean_return", "monitor_episodes", "moni
 logger = logging.getLogger(__name__)
 
 TRAIN_WINDOW = 5  # epochs over which returns of training are averaged, so that long episodes leave no gaps
+_ROW = {"is_row": True}  # no log has to remember it
 _SHOWN = ("policy_loss", "value_loss", "entropy", "approx_kl", "explained_variance")
 
 
@@ -58,14 +59,14 @@ def print_epoch(row: Mapping[str, Any], *, epoch: int, frame: int, done: float, 
         parts.append(f"return {returns['mean']:.2f} +- {returns['std']:.2f} ({returns['num']})")
     if result is not None and result.epoch == epoch:
         parts.append(f"test {result.mean_return:.2f} +- {result.std_return:.2f} ({result.n})")
-    logger.info("%s", " | ".join(parts))
+    logger.info("%s", " | ".join(parts), extra=_ROW)
     updates = [
         f"{name.removeprefix('update/')} {value['mean']:.4g}"
         for name, value in columns.items()
         if name.startswith("update/") and name.rpartition("/")[2] in _SHOWN
     ]
     if updates:
-        logger.debug("%s", ", ".join(updates))
+        logger.debug("%s", ", ".join(updates), extra=_ROW)
 
 
 def live_text(

@@ -76,8 +76,7 @@ class Runner:
     def lazy_init(self) -> None:
         """Make what is no part of the state."""
         self._started = self._logged_at = time.monotonic()
-        self._frames_at_start = self._logged_frames = 0
-        self._epochs_of_this_run = 0
+        self._frames_at_start = self._logged_frames = self._epochs_of_this_run = 0
         self._ran_a_cycle = False  # an epoch of which only test and log were left does not use up max_iter
         self._budget = TimeBudget(self.config.max_time, grace_s=self.config.grace_s)
         self._evaluator = evaluation.Evaluator(self.params, self.session, seed=self.config.seed)
@@ -97,6 +96,7 @@ class Runner:
             agents=params["agents"],
             session=self.session,
         )
+        self._evaluator.spec = self.engine.spec
         if self.config.on_epoch:
             self._on_epoch = resolve(self.config.on_epoch, where="/runner/on_epoch", allowed=self.allowed)
 

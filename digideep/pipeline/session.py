@@ -94,7 +94,7 @@ class Session:
         self.exactness = EXACT
         self._stack = contextlib.ExitStack()
         self._scratch: Path | None = None  # where a dry run lives
-        self._commits: Mapping[str, Any] | None = None  # of the code, where this start has asked for them
+        self._founded = founding.Founded()  # what this start has made and may not be on the disk yet
         self._superseded: str | None = None  # name of the code that this start has replaced
         self._run: int | None = None  # index of this process among the runs of meta.json
 
@@ -164,7 +164,8 @@ class Session:
         assert self.experiment is not None
         options = self.options
         if self.is_new:
-            self._commits = founding.found(self.paths, self.experiment, options)
+            self._founded = founding.found(self.paths, self.experiment, options)
+            stack.callback(self._founded.close)
         elif self.experiment.replaces_code and self._writes:
             self._superseded = founding.replace_code(self.paths, self.experiment)
         if self.experiment.notice:
@@ -193,7 +194,7 @@ class Session:
             self._run = founding.begin_run(
                 self.paths,
                 options,
-                commits=self._commits,
+                commits=self._founded.commits,
                 superseded_modules=self._superseded,
                 trusted=self.experiment.trusted,
             )
@@ -302,6 +303,7 @@ class Session:
             SessionDoneError: the session was done, and nothing that changed since leaves anything to do.
         """
         assert self.experiment is not None
+        self._founded.settle()
         if self.options.mode is Mode.RESUME and is_done(self.paths.root):
             if reached:
                 raise self._done_error()
@@ -321,8 +323,7 @@ class Session:
         if self._run is not None:
             self.logs.start()
             founding.append_changes(self.paths, self._changes(engine))
-            facts = {"device": device_name(self._device), "threads": thread_counts()}
-            meta.update_run(self.paths, self._run, **facts)
+            meta.update_run(self.paths, self._run, device=device_name(self._device), threads=thread_counts())
             if self.checkpoint is not None:
                 self.saver.prepare()
 
@@ -380,9 +381,8 @@ class Session:
         if exit_code == SessionDoneError.exit_code:  # it stays what it was
             meta.end_run(self.paths, self._run, exit_code=exit_code, reason=reason)
             return
-        stopped = exit_code == EXIT_PREEMPTED or exit_code > 128
-        done = exit_code == 0 and is_done(self.paths.root)
-        state = "done" if done else "stopped" if stopped or exit_code == 0 else "failed"
+        stopped = exit_code in (0, EXIT_PREEMPTED) or exit_code > 128
+        state = "done" if exit_code == 0 and is_done(self.paths.root) else "stopped" if stopped else "failed"
         self.summary.update(
             {"state": state, "exit_code": exit_code, "reason": one_line(reason), "wall_s": self.logs.clock_s}
         )

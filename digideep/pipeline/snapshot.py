@@ -36,6 +36,7 @@ __all__ = [
     "runs_from",
     "save_modules",
     "stamp_template",
+    "synchronise",
 ]
 
 logger = logging.getLogger(__name__)
@@ -124,7 +125,9 @@ def find_sources(modules: Iterable[str], *, files: Iterable[Path] = (), where: s
     return [source for source in sources.values() if source is not None]
 
 
-def save_modules(paths: SessionPaths, sources: Sequence[Source], *, options: Sequence[str] = ()) -> Contents:
+def save_modules(
+    paths: SessionPaths, sources: Sequence[Source], *, options: Sequence[str] = (), durable: bool = True
+) -> Contents:
     """Copy `sources` into `modules/`, which must not exist yet, and write down what it holds.
 
     A source that does not fit into what is left of 20 MB is not copied at all; its files are listed with their hashes.
@@ -133,6 +136,7 @@ def save_modules(paths: SessionPaths, sources: Sequence[Source], *, options: Seq
         paths: of the session.
         sources: the first ones go first.
         options: the command-line options of this digideep.
+        durable: whether this waits for the disk; else `synchronise` is left to the caller.
 
     Raises:
         StorageError: something could not be written; nothing is left of it.
@@ -159,7 +163,8 @@ def save_modules(paths: SessionPaths, sources: Sequence[Source], *, options: Seq
             (copied if fits else listed)[source.name] = {"source": str(source.path), "files": hashes_of(files)}
         contents = Contents(copied=copied, listed=listed, options=tuple(options), version=digideep.__version__)
         publish_json(paths.modules / CONTENTS, dataclasses.asdict(contents))
-        _synchronise(paths.modules)
+        if durable:
+            synchronise(paths.modules)
     except (OSError, StorageError) as error:
         remove_tree(paths.modules)
         if isinstance(error, OSError):
@@ -188,15 +193,22 @@ def _copy(files: Iterable[TreeFile], target: Path) -> None:
             stream.write(content)
 
 
-def _synchronise(directory: Path) -> None:
-    """Make a finished copy durable; after all is written, since the device then takes most of it at once."""
-    for parent, _, names in os.walk(directory):
-        for name in (*names, "."):
-            descriptor = os.open(os.path.join(parent, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+def synchronise(modules: Path) -> None:
+    """Make a finished copy durable; after all is written, since the device then takes most of it at once.
+
+    Raises:
+        StorageError: the disk refuses it.
+    """
+    try:
+        for parent, _, names in os.walk(modules):
+            for name in (*names, "."):
+                descriptor = os.open(os.path.join(parent, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+    except OSError as error:
+        raise storage_error(error, modules, action="copy code to") from error
 
 
 def stamp_template(paths: SessionPaths) -> None:

@@ -24,9 +24,9 @@ from digideep.pipeline.codetree import code_hash, exact_hashes, sha256_of
 from digideep.pipeline.fsio import publish_json, read_json
 from digideep.pipeline.keys import Key, find_key, make_key
 from digideep.pipeline.layout import SessionPaths, read_meta
+from digideep.pipeline.needed import consented, needed_modules
 from digideep.pipeline.snapshot import read_contents
-from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, is_allowed, top_level
-from digideep.utility.node import TYPE, nodes
+from digideep.utility.imports import ENVIRONMENT_PACKAGES, is_allowed, top_level
 
 __all__ = [
     "ENVIRONMENT_PACKAGES",
@@ -45,7 +45,6 @@ __all__ = [
 
 _FORMAT = "digideep-signature"
 _VERSION = 1
-_MAKES_OTHERS = ("GymV21Environment", "GymV26Environment")
 
 
 class Trust(NamedTuple):
@@ -59,29 +58,6 @@ class Trust(NamedTuple):
     def code(self) -> bool:
         """Whether the session's own code may run."""
         return self.level == "code"
-
-
-def consented(modules: Iterable[str]) -> tuple[str, ...]:
-    """Return the allow-list of a start whose user named `modules` on the command line."""
-    return tuple(dict.fromkeys((*BUILT_IN, *ENVIRONMENT_PACKAGES, *modules)))
-
-
-def needed_modules(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the modules beyond level data that a params tree names, sorted.
-
-    Looked at: `type` of every node, `/env/from_module`, the module of a `module:id` in `/env/model_name`, and
-    `/runner/on_epoch`. An environment that makes another one by a name in its arguments stands for the package `gym`,
-    which imports whatever module that name begins with.
-    """
-    names = {str(found[TYPE]).partition(":")[0] for _, found in nodes(params)}
-    environment, runner = (_mapping(params.get(key)) for key in ("env", "runner"))
-    references = (environment.get("model_name"), runner.get("on_epoch"))
-    names.update(ref.partition(":")[0] for ref in references if isinstance(ref, str) and ":" in ref)
-    if isinstance(environment.get("from_module"), str):
-        names.add(environment["from_module"])
-    if str(environment.get("model_name")).rpartition(":")[2].startswith(_MAKES_OTHERS):
-        names.add("gym")
-    return tuple(sorted(name for name in names if name and not is_allowed(name, consented(()))))
 
 
 def importable_packages(paths: SessionPaths, params: Mapping[str, Any]) -> tuple[str, ...]:

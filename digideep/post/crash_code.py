@@ -10,7 +10,8 @@ from typing import Any
 
 from digideep.errors import TrustError, UsageError, one_line
 from digideep.pipeline.layout import SessionPaths, check_session
-from digideep.pipeline.trust import assess, consented, needed_modules, require
+from digideep.pipeline.needed import consented, needed_modules
+from digideep.pipeline.trust import assess, require
 from digideep.utility.imports import is_allowed, searching
 
 __all__ = ["crash_code"]

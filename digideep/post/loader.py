@@ -12,9 +12,10 @@ from digideep.errors import CheckpointError, UsageError, one_line
 from digideep.pipeline.fsio import read_json
 from digideep.pipeline.inventory import effective_params, summary_of
 from digideep.pipeline.layout import SessionPaths, read_meta
+from digideep.pipeline.needed import needed_modules
 from digideep.pipeline.snapshot import locate
 from digideep.pipeline.summary import Summary
-from digideep.pipeline.trust import Trust, assess, needed_modules, require
+from digideep.pipeline.trust import Trust, assess, require
 from digideep.utility.jsonl import columns, read_rows
 
 if TYPE_CHECKING:

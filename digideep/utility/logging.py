@@ -65,7 +65,8 @@ def parse_level(text: str | int) -> int:
 class RepeatFilter(logging.Filter):
     """Lets the first messages that one place repeats pass, and counts the rest.
 
-    One filter serves several handlers: the verdict on a record is given once.
+    One filter serves several handlers: the verdict on a record is given once. Records with `is_row` (given as `extra`)
+    pass and are not remembered: no two rows of a run are the same.
     """
 
     def __init__(self, limit: int = SAME_MESSAGES) -> None:
@@ -77,7 +78,7 @@ class RepeatFilter(logging.Filter):
         """Return whether the record is to be written."""
         verdict: bool | None = getattr(record, "digideep_passes", None)
         if verdict is None:
-            verdict = record.digideep_passes = self._passes(record)
+            verdict = record.digideep_passes = getattr(record, "is_row", False) or self._passes(record)
         return verdict
 
     def summary(self) -> list[str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from digideep.errors import ConfigError, one_line
@@ -175,6 +177,11 @@ def complete(tree: Mapping[str, Any], *, where: str, allowed: Iterable[str] = BU
     for key, value in result.items():
         if isinstance(value, Mapping) and not key.endswith(_KWARGS):
             result[key] = complete(value, where=f"{where}/{key}", allowed=allowed)
+        elif isinstance(value, list | tuple) and any(is_node(element) for element in value):
+            result[key] = [
+                complete(element, where=f"{where}/{key}/{index}", allowed=allowed) if is_node(element) else element
+                for index, element in enumerate(value)
+            ]
     return result
 
 
@@ -198,10 +205,17 @@ def build(
     return cls(config, **runtime, allowed=tuple(allowed)) if builds_nodes else cls(config, **runtime)
 
 
-def field_types(config: type[Config]) -> dict[str, Any]:
-    """Return the resolved annotation of each field."""
-    hints = typing.get_type_hints(config)
-    return {field.name: hints[field.name] for field in dataclasses.fields(config)}
+_FIELD_TYPES: weakref.WeakKeyDictionary[type, Mapping[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def field_types(config: type[Config]) -> Mapping[str, Any]:
+    """Return the resolved annotation of each field; they are resolved once for each class."""
+    found = _FIELD_TYPES.get(config)
+    if found is None:
+        hints = typing.get_type_hints(config)
+        found = MappingProxyType({field.name: hints[field.name] for field in dataclasses.fields(config)})
+        _FIELD_TYPES[config] = found
+    return found
 
 
 def fields_of(config: type[Config]) -> dict[str, Field]:

@@ -160,11 +160,13 @@ class TimerStack:
                 self._blocks[name] = block
         return block
 
-    def add(self, name: str, total_ns: int, count: int = 1) -> None:
+    def add(self, name: str, total_ns: int, count: int = 1, *, is_parallel: bool = False) -> None:
         """Add to the child `name` of the open block what a hot loop has counted by itself."""
         state = self._local.state
         if not state.off:
-            self._child(state.node, name).add(total_ns, count)
+            child = self._child(state.node, name)
+            child.add(total_ns, count)
+            child.is_parallel = child.is_parallel or is_parallel
 
     def get_root(self) -> TimerNode:
         """Return the live root, with the totals of open blocks and of other threads up to now."""
@@ -346,9 +348,14 @@ def timed(func: Callable[P, R] | None = None, *, timer_stack: TimerStack | None 
     return wrapper
 
 
-def add_time(name: str, total_ns: int, count: int = 1, *, timer_stack: TimerStack | None = None) -> None:
-    """Add `count` calls of `total_ns` nanoseconds together to the child `name` of the open block."""
-    (_GLOBAL if timer_stack is None else timer_stack).add(name, total_ns, count)
+def add_time(
+    name: str, total_ns: int, count: int = 1, *, is_parallel: bool = False, timer_stack: TimerStack | None = None
+) -> None:
+    """Add `count` calls of `total_ns` nanoseconds together to the child `name` of the open block.
+
+    `is_parallel` says that they ran beside the block, as the work of a GPU does.
+    """
+    (_GLOBAL if timer_stack is None else timer_stack).add(name, total_ns, count, is_parallel=is_parallel)
 
 
 def get_timer_root(timer_stack: TimerStack | None = None) -> TimerNode:

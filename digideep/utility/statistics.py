@@ -76,11 +76,11 @@ class ArrayMoments(NamedTuple):
             return self
         values = batch.astype(np.float64)
         # From the first row: a mean of equal values need not give the value back, and a constant has no variance.
-        origin = values[0].copy()
+        origin = values[:1].copy()
         values -= origin
         mean = values.mean(axis=0)
         m2 = np.square(values - mean).sum(axis=0)
-        mean = origin + mean
+        mean = origin[0] + mean
         rows = self.rows + len(batch)
         delta = mean - self.mean
         return ArrayMoments(

@@ -1,11 +1,7 @@
-"""TensorBoard's event file of a session, written with TensorBoard's own records, and its server as a child.
-
-Neither torch nor tensorflow is needed. The protobufs are imported when the first event is written or read.
-"""
+"""TensorBoard's event file of a session, and its server as a child; its package is imported by the server alone."""
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import os
@@ -17,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from digideep.errors import one_line
 from digideep.utility.appendfile import AppendFile
+from digideep.utility.eventrecord import ScalarEvent, file_record, parse_event, scalars_record
 
 __all__ = ["EVENT_FILE", "EventLength", "EventLog", "TensorBoardServer", "serve"]
 
@@ -72,12 +69,7 @@ class EventLog:
         kept = {tag: float(value) for tag, value in values.items() if self._accepts(tag, step, float(value))}
         if not kept:
             return
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-
-        summary = summary_pb2.Summary(
-            value=[summary_pb2.Summary.Value(tag=tag, simple_value=value) for tag, value in kept.items()]
-        )
-        self._file.append(_record(event_pb2.Event(wall_time=self._now_s(), step=step, summary=summary)))
+        self._file.append(scalars_record(self._now_s(), step=step, values=kept))
         self._last_step.update(dict.fromkeys(kept, step))
 
     def flush(self) -> None:
@@ -119,15 +111,13 @@ class EventLog:
         """Read what stands in the file, or begin a new one with its version record."""
         if self._begun:
             return
-        from tensorboard.compat.proto import event_pb2
-
         self._begun = True
         try:
             self._directory.mkdir(exist_ok=True)
         except OSError as error:
             logger.warning("%s: cannot be made (%s)", self._directory, error)
         if self._file.sync() == 0:
-            self._file.append(_record(event_pb2.Event(wall_time=self._now_s(), file_version="brain.Event:2")))
+            self._file.append(file_record(self._now_s()))
 
     def _now_s(self) -> float:
         """Return the wall clock, held where it jumps back: events out of order confuse TensorBoard."""
@@ -139,29 +129,18 @@ class EventLog:
         last_step: dict[str, int] = {}
         length = 0
         for event, end in _events(descriptor, size):
-            for value in event.summary.value:
-                last_step[value.tag] = max(event.step, last_step.get(value.tag, event.step))
-            self._wall_s = max(self._wall_s, event.wall_time)
+            for tag in event.tags:
+                last_step[tag] = max(event.step, last_step.get(tag, event.step))
+            self._wall_s = max(self._wall_s, event.wall_s)
             length = end
         self._last_step = last_step
         return length
 
 
-def _record(event: Any) -> bytes:
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    buffer = io.BytesIO()
-    RecordWriter(buffer).write(event.SerializeToString())
-    return buffer.getvalue()
-
-
-def _events(descriptor: int, size: int) -> Iterator[tuple[Any, int]]:
+def _events(descriptor: int, size: int) -> Iterator[tuple[ScalarEvent, int]]:
     """Give the events from the beginning, each with the offset of its end, up to the first that is not whole."""
     if size == 0:
         return
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from tensorboard.compat.proto import event_pb2
-
     with open(os.dup(descriptor), "rb") as file:
         file.seek(0)
         end = 0
@@ -173,8 +152,8 @@ def _events(descriptor: int, size: int) -> Iterator[tuple[Any, int]]:
             if end > size:
                 return
             try:
-                event = event_pb2.Event.FromString(file.read(length))
-            except DecodeError:
+                event = parse_event(file.read(length))
+            except ValueError:
                 return
             file.read(4)
             yield event, end

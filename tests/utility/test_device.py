@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 import torch
 
@@ -88,7 +90,7 @@ def test_small_networks_compute_in_one_thread_and_others_in_every_granted_core(m
 
 def test_the_processor_has_a_name_where_the_system_tells_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "_cpu_field", lambda name: "")
-    monkeypatch.setattr(device.platform, "processor", lambda: "")
-    monkeypatch.setattr(device.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
 
     assert device.cpu_model() == "riscv64"
