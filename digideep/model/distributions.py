@@ -122,7 +122,7 @@ class Categorical(Distribution):
 
     def noise(self, rng: np.random.Generator, rows: int) -> Array:
         """Return `[rows, 1]` uniform numbers in [0, 1)."""
-        return rng.random((rows, 1))
+        return rng.random((rows, 1), dtype=np.float32)
 
     def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
         """Return actions `[B]` by inversion of the cumulative distribution."""

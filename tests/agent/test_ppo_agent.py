@@ -139,7 +139,7 @@ def test_on_a_device_nobody_waits_for_a_bad_gradient_moves_nothing_and_is_report
     agent = make_agent(make_spec(), update_epochs=2, model=node(MLPConfig, hidden_sizes=[16], activation="gelu"))
     chunk = make_chunk(agent, np.random.default_rng(0))
     monkeypatch.setattr(agent._flat, "clip_gradients", lambda _: torch.linalg.vector_norm(agent._flat.gradients))
-    agent._waits, agent._rollout_device = False, agent._device
+    agent._waits, agent._path = False, agent._path._replace(device=agent._device)
     learn(agent, chunk)
     before = weights(agent)
     chunk.arrays["/agents/agent/artifacts/log_probs"][:] = np.nan

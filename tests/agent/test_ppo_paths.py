@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from digideep.model.flat import FlatAdam, FlatParameters
 from digideep.model.heads import Evaluation
 from digideep.model.mlp import ActorCriticMLP
 from digideep.model.packed import PackedMLP
+from digideep.types import Counters
 from digideep.utility.node import node
 from digideep.utility.statistics import Normalizer
 
@@ -220,3 +222,47 @@ def test_a_loss_set_on_the_instance_before_it_learns_is_not_ignored(make_spec: A
             super().__init__(*args, **kwargs)
 
     assert make_agent(make_spec(), cls=Patched).path == "reference: Patched overrides value_loss"
+
+
+class OnReference(PPOAgent):
+    """The standard losses, on the path of those that are overridden."""
+
+    def policy_loss(self, batch: PPOBatch, evaluated: Evaluation) -> torch.Tensor:
+        return super().policy_loss(batch, evaluated)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"target_kl": 1e-3, "lr": 1e-3},
+        {"lr": 1e-3, "lr_final": 1e-4, "lr_horizon": 400},
+        {"clip_param": 0.3, "clip_param_final": 0.01, "clip_param_horizon": 300},
+        {"normalize_advantage": False, "max_grad_norm": None, "minibatch_size": 7},
+    ],
+    ids=lambda fields: "-".join(fields),
+)
+@pytest.mark.parametrize("head", ["discrete", "box"])
+def test_agents_of_every_path_are_equal_after_ten_updates(
+    head: str, fields: dict[str, Any], make_spec: Any, make_agent: Any, make_chunk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = [make_agent(make_spec(head), cls=cls, **fields) for cls in (PPOAgent, OnReference)]
+    monkeypatch.setattr(PackedMLP, "can_pack", lambda network: False)
+    agents.append(make_agent(make_spec(head), **fields))
+    chunk = make_chunk(agents[0], np.random.default_rng(5))
+    assert [agent.path.split(":")[0] for agent in agents] == ["packed", "reference", "fused"]
+
+    steps = []
+    for agent in agents:
+        agent._memory.store(chunk)
+        taken, apply = [], agent.apply
+        monkeypatch.setattr(agent, "apply", lambda *a, taken=taken, apply=apply: taken.append(0) or apply(*a))
+        for update in range(1, 11):
+            agent.update(Normalizer(), Counters(env_steps=update * chunk.meta.env_steps))
+        steps.append(len(taken))
+
+    assert steps[0] == steps[1] == steps[2]
+    full = 10 * agents[0].config.update_epochs * math.ceil(48 / agents[0].config.minibatch_size)
+    assert (steps[0] < full) == ("target_kl" in fields)  # the KL has really ended an update, or nothing has
+    for name, parameter in agents[1].policy.named_parameters():
+        for other in (agents[0], agents[2]):
+            torch.testing.assert_close(other.policy.get_parameter(name).data, parameter.data, rtol=1e-5, atol=1e-6)

@@ -14,12 +14,13 @@ import torch
 
 from digideep.agent.base import Agent, FlatArray, GradientOutput, overridden
 from digideep.agent.crash import CrashBatch, carry
+from digideep.agent.devicetimer import device_block
 from digideep.agent.policy import build_policy, load_named, named_arrays
 from digideep.agent.ppo import losses
 from digideep.agent.ppo.batches import Rollout, make_rollout, minibatches, own_array
 from digideep.agent.ppo.config import LOG_STD_BOUND, PPOConfig
 from digideep.agent.ppo.crash import Origin, bad_numbers, batch_of, crash_batch, first_bad
-from digideep.agent.ppo.learner import fused_gradients, packed_gradients, reference_gradients
+from digideep.agent.ppo.learner import choose_path, fused_gradients, packed_gradients, reference_gradients
 from digideep.agent.ppo.losses import FIGURES, Losses, LossOptions, PPOBatch
 from digideep.agent.ppo.policy import FrozenPolicy, PPOActor
 from digideep.agent.returns import explained_variance, gae
@@ -28,8 +29,6 @@ from digideep.errors import NonFiniteError
 from digideep.model.distributions import Either
 from digideep.model.flat import AdamState, FlatAdam, FlatParameters
 from digideep.model.heads import Evaluation
-from digideep.model.mlp import ActorCriticMLP
-from digideep.model.packed import PackedMLP
 from digideep.spec import EnvSpec
 from digideep.types import Chunk, Counters, StateDict, Store
 from digideep.utility.differences import check_parts
@@ -117,8 +116,10 @@ class PPOAgent(Agent):
         self._has_warned = False  # not part of the state: each process may say it once
         self.lr = config.lr
         self.clip_param = config.clip_param
-        self._choose_path()
-        self._prepare_block, self._step_block = timer_block("prepare"), timer_block("step")
+        replaced = overridden(self, PPOAgent, methods=LOSS_METHODS)
+        self._path = choose_path(self.policy, device=self._device, replaced=replaced, owner=type(self).__name__)
+        self.path = self._path.told
+        self._prepare_block, self._step_block = timer_block("prepare"), device_block("step", self._device)
 
     @property
     def network_class(self) -> str:
@@ -145,13 +146,13 @@ class PPOAgent(Agent):
             # Schedules stand where the chunk began: the first update uses the value of frame 0.
             self._follow_schedules(counters.env_steps - chunk.meta.env_steps)
             rollout = self.prepare(chunk, normalizer)
-        if self._packed is None:
+        if self._path.packed is None:
             self.policy.train()
         # What overflows is told as a loss or a gradient that is not finite.
         before = generator_state(self._shuffle_rng) if not self._waits else {}
         with np.errstate(over="ignore", invalid="ignore"):
             figures, norms = self._learn(rollout)
-        if self._packed is None:
+        if self._path.packed is None:
             self.policy.eval()
         if not self._waits and bool(self._broken):
             self._refuse_later(rollout, figures=figures, norms=norms, shuffle=before)
@@ -182,7 +183,8 @@ class PPOAgent(Agent):
             values=values[:, :-1],
             advantages=advantages,
             weights=masks[:, 1:],
-            device=self._rollout_device,
+            device=self._path.device,
+            channels_last=bool(getattr(self.policy.network, "wants_channels_last", False)),
         )
 
     def advantages(self, rewards: Array, values: Array, *, terminations: Array, masks: Array) -> Array:
@@ -230,11 +232,11 @@ class PPOAgent(Agent):
         gradients = self._flat.gradients
         config = self.config
         options = LossOptions(self.clip_param, config.value_clip, config.value_coef, config.entropy_coef)
-        if self._packed is not None:
-            figures = packed_gradients(self.policy, batch, network=self._packed, options=options)
+        if self._path.packed is not None:
+            figures = packed_gradients(self.policy, batch, network=self._path.packed, options=options)
             return GradientOutput(gradients, figures)
         gradients.zero_()
-        if self._is_reference:
+        if self._path.is_reference:
             return GradientOutput(gradients, reference_gradients(self.policy, batch, loss=self.loss))
         return GradientOutput(gradients, fused_gradients(self.policy, batch, options=options))
 
@@ -261,7 +263,7 @@ class PPOAgent(Agent):
 
     def batch_of(self, arrays: Mapping[str, Array]) -> PPOBatch:
         """Return the minibatch in the arrays of a `CrashBatch`, for `gradients`."""
-        return batch_of(arrays, spec=self.spec, device=self._rollout_device)
+        return batch_of(arrays, spec=self.spec, device=self._path.device)
 
     def publish(self) -> tuple[int, FlatArray]:
         """Return the number of updates and a copy of the trainable parameters."""
@@ -306,22 +308,6 @@ class PPOAgent(Agent):
         self._updates = int(loaded.updates)
         set_generator_state(self._action_rng, loaded.generators["actions"])
         set_generator_state(self._shuffle_rng, loaded.generators["shuffle"])
-
-    def _choose_path(self) -> None:
-        """Choose the learner path by rule: nothing measured decides it."""
-        network = self.policy.network
-        replaced = overridden(self, PPOAgent, methods=LOSS_METHODS)
-        self._is_reference = bool(replaced)
-        self._packed: PackedMLP | None = None
-        if replaced:
-            self.path = f"reference: {type(self).__name__} overrides {', '.join(replaced)}"
-        elif isinstance(network, ActorCriticMLP) and PackedMLP.can_pack(network):
-            self._packed = PackedMLP(network)
-            self.path = "packed: a standard network on the CPU, closed-form gradients in numpy"
-        else:
-            self.path = "fused: closed-form gradient of the loss, autograd through the network only"
-        in_numpy = self._device.type == "cpu" and not self._is_reference
-        self._rollout_device = None if in_numpy else self._device
 
     def _learn(self, rollout: Rollout) -> tuple[list[Either], list[torch.Tensor | float]]:
         config = self.config

@@ -89,7 +89,7 @@ def _arrays(batch: PPOBatch) -> dict[str, Array]:
 
 
 def _own(array: Either) -> Array:
-    return np.array(array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array)
+    return np.array(array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array, order="C")
 
 
 def batch_of(arrays: Mapping[str, Array], *, spec: EnvSpec, device: torch.device | None) -> PPOBatch:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,9 +19,10 @@ from digideep.agent.policy import Policy
 from digideep.agent.ppo.losses import Losses, LossOptions, PPOBatch, derivatives
 from digideep.model.distributions import Either
 from digideep.model.heads import Evaluation
+from digideep.model.mlp import ActorCriticMLP
 from digideep.model.packed import PackedMLP
 
-__all__ = ["fused_gradients", "packed_gradients", "reference_gradients"]
+__all__ = ["Path", "choose_path", "fused_gradients", "packed_gradients", "reference_gradients"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -33,6 +34,35 @@ class _ByNetwork(NamedTuple):
     values: Either
     log_std: Either | None
     figures: Either
+
+
+class Path(NamedTuple):
+    """A way to the gradient: in words, what it needs, and the device of its batches; None for batches in numpy."""
+
+    told: str
+    packed: PackedMLP | None
+    is_reference: bool
+    device: torch.device | None
+
+
+def choose_path(policy: Policy, *, device: torch.device, replaced: Sequence[str], owner: str) -> Path:
+    """Return the learner path by rule: nothing measured decides it.
+
+    Args:
+        policy: its parameters must have been made flat.
+        device: where it lives.
+        replaced: the losses that the agent's class `owner` overrides.
+    """
+    network = policy.network
+    if replaced:
+        return Path(f"reference: {owner} overrides {', '.join(replaced)}", None, True, device)
+    if isinstance(network, ActorCriticMLP) and PackedMLP.can_pack(network):
+        told = "packed: a standard network on the CPU, closed-form gradients in numpy"
+        return Path(told, PackedMLP(network), False, None)
+    told = "fused: closed-form gradient of the loss, autograd through the network only"
+    # Pictures keep the order in memory that convolutions like, which only torch has.
+    keeps_order = bool(getattr(network, "wants_channels_last", False))
+    return Path(told, None, False, None if device.type == "cpu" and not keeps_order else device)
 
 
 def reference_gradients(

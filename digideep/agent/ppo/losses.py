@@ -162,7 +162,9 @@ def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) ->
         squared = xp.maximum(squared, bounded_squared)
     excess = ratio - 1.0
     rows = (-lesser, 0.5 * squared, evaluated.entropy, excess - log_ratio, abs(excess) > options.clip_param)
-    return Derivatives(by_log_prob, shares * -options.entropy_coef, by_value, xp.stack(rows) @ shares)
+    # A small array is made of arrays in a quarter of the time that `numpy.stack` takes.
+    table = np.array(rows) if xp is np else xp.stack(rows)
+    return Derivatives(by_log_prob, shares * -options.entropy_coef, by_value, table @ shares)
 
 
 def _mean(values: torch.Tensor, batch: PPOBatch) -> torch.Tensor:

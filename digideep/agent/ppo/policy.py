@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = ["FrozenPolicy", "PPOActor"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+_FEW_ROWS = 16
 _NUMBER = ArraySpec(kind="box", shape=(), dtype="float32")
 
 
@@ -119,14 +121,31 @@ class _FrozenModule:
     def __call__(self, observations: Mapping[str, Array], *, rowwise: bool) -> Prediction:
         """Return policy outputs and values for normalised observations."""
         inputs = {slot: as_tensor(array, self._device) for slot, array in observations.items()}
-        with torch.no_grad():
+        rows = len(next(iter(inputs.values())))
+        with torch.no_grad(), _threads_for(1 if rowwise else rows):
             if not rowwise:
                 outputs, values = self._network(inputs)
             else:
-                rows = len(next(iter(inputs.values())))
                 single = [self._network({s: value[i : i + 1] for s, value in inputs.items()}) for i in range(rows)]
                 outputs, values = (torch.cat(part) for part in zip(*single, strict=True))
         return Prediction(outputs.cpu().numpy(), values.cpu().numpy())
+
+
+@contextlib.contextmanager
+def _threads_for(rows: int) -> Iterator[None]:
+    """Have torch compute few rows in one thread: others gain little from it, and workers need the other cores.
+
+    A rule on the number of rows: threads change bits.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or rows > _FEW_ROWS:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _refuse_nonfinite(prediction: Prediction, *, name: str) -> None:
