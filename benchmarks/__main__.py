@@ -1,139 +1,134 @@
-"""`scripts/bench`: train the same setting with digideep and its peers in turn, and print ratios.
+"""`scripts/bench`: do the same work with digideep and its peers in turn, and print ratios.
 
-    scripts/bench            B1: speed over 5 repetitions and returns over 10 seeds
-    scripts/bench --quick    two minutes: 3 seeds
-    scripts/bench --setup    make the peers' virtual environments, in .bench/
+    scripts/bench --setup                 make the peers' virtual environments, in .bench/
+    scripts/bench --quick                 two minutes: B1, B2, B8 and B10 against Stable-Baselines3
+    scripts/bench B1 B2 --one-core        each seed by seed, every contender in a process of its own
+    scripts/bench B3 --two-cores --output results.json
+    scripts/bench --report results.json   the tables of what was stored
 
-Each run is a process of its own. Speed is compared between runs that follow each other: the machine may be shared.
+Speed is compared between runs that follow each other, since a machine may be shared. The benchmarks of training are
+those in benchmarks/settings.py; B7 steps environments, B8 times single operations, B10 the start of the program, and
+`limits` what the parts of a training take at least.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import pathlib
-import platform
-import subprocess
 import sys
-from typing import NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
 
-from benchmarks.result import Result, parse_result
-from benchmarks.settings import SETTINGS
-from benchmarks.statistics import difference_of_means, median_ratio
+from benchmarks.contenders import OURS, present
+from benchmarks.installing import install
+from benchmarks.measure import Cores, Failed, run_in_turns, say
+from benchmarks.operations import limits, single_operations, start_up, stepping
+from benchmarks.report import fill_page, render
+from benchmarks.settings import ALIASES, SETTINGS
+from benchmarks.tables import Table, machine, read_tables, store_table
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-_PEERS = ROOT / ".bench"
-_SB3_VERSION = "2.9.2"
-
-
-class Contender(NamedTuple):
-    """A program that trains a setting and prints its result."""
-
-    name: str
-    command: tuple[str, ...]
+_OTHERS = {"B7": stepping, "B8": single_operations, "B10": start_up, "limits": limits}
+_QUICK = {"B1": 41_000, "B2": 13_000, "B8": 0, "B10": 0}  # frames
+_REPETITIONS = {"B0": 10, "B7": 3, "limits": 3}
 
 
-def main() -> int:
-    """Run the benchmarks that the command line asks for; return the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__, formatter_class=_KeepLines)
-    parser.add_argument("--setting", choices=sorted(SETTINGS), default="B1")
-    parser.add_argument("--setup", action="store_true", help="make the peers' environments and end")
-    parser.add_argument("--quick", action="store_true", help="3 seeds instead of 10")
-    parser.add_argument("--seeds", type=int, help="how many seeds")
-    parser.add_argument("--frames", type=int, help="instead of the setting's")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, in every contender")
-    parser.add_argument("--output", type=pathlib.Path, help="write every run to this JSON file")
-    arguments = parser.parse_args()
-    if arguments.setup:
-        return _set_up()
-    seeds = arguments.seeds or (3 if arguments.quick else 10)
-    return _compare(arguments, range(1, seeds + 1))
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for and return the exit code."""
+    options = _parse(arguments)
+    try:
+        if options.setup:
+            return 1 if install() else 0
+        if options.report:
+            return _report(options)
+        return _measure(options)
+    except (Failed, ValueError, LookupError) as error:
+        print(f"scripts/bench: error: {error}", file=sys.stderr)
+        return 2
 
 
-class _KeepLines(argparse.RawDescriptionHelpFormatter):
-    pass
-
-
-def _set_up() -> int:
-    """Install each peer in a virtual environment of its own, with the torch that digideep uses."""
-    place = _PEERS / "sb3"
-    if not (place / "installed").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-        torch = next(
-            line.strip()
-            for line in (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-            if line.startswith("torch==")
-        )
-        packages = [torch, f"stable-baselines3=={_SB3_VERSION}"]
-        finished = subprocess.run([str(place / "bin" / "pip"), "install", "-q", *packages], check=False)
-        if finished.returncode:
-            print("stable-baselines3 could not be installed; it is left out", file=sys.stderr)
-            return 1
-        (place / "installed").touch()
-    print(f"stable-baselines3 {_SB3_VERSION}: {place}")
-    return 0
-
-
-def _contenders() -> list[Contender]:
-    found = [Contender("digideep", (sys.executable, "-m", "benchmarks.ours"))]
-    python = _PEERS / "sb3" / "bin" / "python"
-    if python.exists():
-        command = (str(python), str(ROOT / "benchmarks" / "peers" / "sb3.py"))
-        found.append(Contender("stable-baselines3", command))
-        found.append(Contender("stable-baselines3 (cpu)", (*command, "--device=cpu")))
-    else:
-        print("stable-baselines3 is not there and is left out: scripts/bench --setup", file=sys.stderr)
-    return found
-
-
-def _compare(arguments: argparse.Namespace, seeds: range) -> int:
-    setting = SETTINGS[arguments.setting]
-    frames = arguments.frames or setting.total_frames
-    results: dict[str, list[Result]] = {contender.name: [] for contender in _contenders()}
-    print(f"{arguments.setting}: {setting.env}, {frames} frames, {len(seeds)} seeds, {arguments.threads} thread(s)")
-    print(f"{platform.platform()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    for seed in seeds:
-        for contender in _contenders():
-            result = _run(contender, arguments.setting, seed=seed, frames=frames, threads=arguments.threads)
-            results[contender.name].append(result)
-            print(
-                f"  seed {seed:2d}  {contender.name:24s} {result.steps_per_s:8.0f} steps/s"
-                f"  start-up {result.startup_s:5.2f} s  final return {result.final_return:6.1f}"
-                f"  solved {'-' if result.solved_s is None else f'{result.solved_s:.1f} s'}",
-                flush=True,
-            )
-    _summarise(results)
-    if arguments.output:
-        runs = {name: [result._asdict() for result in rows] for name, rows in results.items()}
-        arguments.output.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-def _run(contender: Contender, setting: str, *, seed: int, frames: int, threads: int) -> Result:
-    finished = subprocess.run(
-        [*contender.command, setting, f"--seed={seed}", f"--frames={frames}", f"--threads={threads}"],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    return parse_result(finished.stdout)
+    known = [*SETTINGS, *ALIASES, *_OTHERS]
+    parser.add_argument("ids", nargs="*", metavar="ID", help=f"of {', '.join(sorted(known))}; default: B1")
+    parser.add_argument("--setup", action="store_true", help="make the peers' environments and end")
+    parser.add_argument("--quick", action="store_true", help="two minutes against Stable-Baselines3 alone")
+    cores = parser.add_mutually_exclusive_group()
+    cores.add_argument("--one-core", dest="cores", action="store_const", const=1, help="the default")
+    cores.add_argument("--two-cores", dest="cores", action="store_const", const=2)
+    parser.add_argument("--seeds", type=int, help="repetitions, from seed 1 on (5; B0: 10)")
+    parser.add_argument("--others", type=int, metavar="N", help="repetitions of all but digideep and Stable-Baselines3")
+    parser.add_argument("--frames", type=int, help="instead of the benchmark's")
+    parser.add_argument("--threads", type=int, help="of torch, in every contender, instead of the benchmark's")
+    parser.add_argument("--contenders", nargs="+", default=[], metavar="NAME", help="only those that begin so")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="add each table to this JSON file")
+    parser.add_argument("--report", nargs="+", type=Path, metavar="FILE", help="print the tables of these files")
+    parser.add_argument("--page", type=Path, help="with --report: put them into this page, between its marks")
+    parser.add_argument("--plot", type=Path, help="with --report: draw this picture (extra `plot`)")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.ids if name not in known]
+    if unknown:
+        parser.error(f"expected benchmarks of {', '.join(sorted(known))}, found {', '.join(unknown)}")
+    options.cores = options.cores or 1
+    return options
 
 
-def _summarise(results: dict[str, list[Result]]) -> None:
-    ours = results["digideep"]
-    print("versions: " + ", ".join(f"{k} {v}" for k, v in sorted(ours[0].versions.items())))
-    for name, rows in results.items():
-        if rows is ours:
-            continue
-        speed = median_ratio([r.steps_per_s for r in ours], [r.steps_per_s for r in rows])
-        returns = difference_of_means([r.final_return for r in ours], [r.final_return for r in rows])
-        versions = ", ".join(f"{k} {v}" for k, v in sorted(rows[0].versions.items()))
-        print(f"against {name} ({versions}):")
-        print(f"  steps/s, median ratio              {speed}")
-        print(f"  final return, difference of means  {returns}")
+def _report(options: argparse.Namespace) -> int:
+    tables = read_tables(options.report)
+    text = render(tables)
+    if options.plot:
+        from benchmarks.plot import draw
+
+        draw(tables, options.plot)
+    if options.page:
+        fill_page(options.page, text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> int:
+    ids = (
+        list(_QUICK) if options.quick else [one for name in options.ids or ["B1"] for one in ALIASES.get(name, [name])]
+    )
+    tables = []
+    for name in dict.fromkeys(ids):
+        table = _table(name, options)
+        if options.output:
+            store_table(options.output, table)
+        tables.append(table)
+    if tables:
+        print(render(tables), end="")
+    return 0
+
+
+def _table(name: str, options: argparse.Namespace) -> Table:
+    repetitions = options.seeds or (3 if options.quick else _REPETITIONS.get(name, 5))
+    setting = SETTINGS.get(name)
+    threads = options.threads or (setting.threads[options.cores - 1] if setting else 1)
+    cores, about = Cores(options.cores, threads), machine()
+    say(f"{name}: {options.cores} core(s), {threads} thread(s), {repetitions} repetitions, load {about['load'][0]}")
+    runs, figures = [], []
+    if setting:
+        contenders, missing = present(name, cores=cores.number, names=options.contenders, quick=options.quick)
+        for line in missing:
+            say(line)
+        frames = options.frames or (_QUICK[name] if options.quick else None)
+        runs = run_in_turns(
+            contenders,
+            name,
+            seeds=range(1, repetitions + 1),
+            cores=cores,
+            frames=frames,
+            others=options.others,
+            show=say,
+        )
+        if OURS not in {run.contender for run in runs}:
+            raise Failed(f"{name}: expected results of {OURS}, found none")
+    else:
+        figures = _OTHERS[name](repetitions=repetitions, cores=cores)
+    about["load"] += machine()["load"]
+    return Table(name, cores.number, threads, about, runs, figures)
 
 
 if __name__ == "__main__":

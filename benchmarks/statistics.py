@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import random
-import statistics
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-__all__ = ["Estimate", "difference_of_means", "median_ratio"]
+import numpy as np
+
+__all__ = ["Estimate", "difference_of_means", "mean_interval", "median_difference", "median_ratio"]
 
 _RESAMPLES = 10_000
+
+Array = np.ndarray[Any, Any]
 
 
 class Estimate(NamedTuple):
@@ -24,21 +26,44 @@ class Estimate(NamedTuple):
 
 
 def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
-    """Return the median of the ratios of runs that were made one after the other."""
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return _bootstrap(lambda rng: statistics.median(rng.choices(ratios, k=len(ratios))), statistics.median(ratios))
+    """Return the median of the ratios of runs that were made one after the other.
+
+    Raises:
+        ValueError: there are more of one than of the other.
+    """
+    return _median([a / b for a, b in zip(ours, theirs, strict=True)])
+
+
+def median_difference(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    """Return the median of the differences of runs that were made one after the other.
+
+    Raises:
+        ValueError: there are more of one than of the other.
+    """
+    return _median([a - b for a, b in zip(ours, theirs, strict=True)])
 
 
 def difference_of_means(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     """Return mean(ours) - mean(theirs) over independent runs."""
-
-    def resampled(rng: random.Random) -> float:
-        return statistics.fmean(rng.choices(ours, k=len(ours))) - statistics.fmean(rng.choices(theirs, k=len(theirs)))
-
-    return _bootstrap(resampled, statistics.fmean(ours) - statistics.fmean(theirs))
+    rng = np.random.default_rng(0)
+    drawn = _resampled(ours, rng).mean(1) - _resampled(theirs, rng).mean(1)
+    return _estimate(float(np.mean(ours) - np.mean(theirs)), drawn)
 
 
-def _bootstrap(draw: Callable[[random.Random], float], value: float) -> Estimate:
-    rng = random.Random(0)
-    values = sorted(draw(rng) for _ in range(_RESAMPLES))
-    return Estimate(value, values[int(0.025 * _RESAMPLES)], values[int(0.975 * _RESAMPLES) - 1])
+def mean_interval(values: Sequence[float]) -> Estimate:
+    """Return the mean of independent runs."""
+    return _estimate(float(np.mean(values)), _resampled(values, np.random.default_rng(0)).mean(1))
+
+
+def _median(values: Sequence[float]) -> Estimate:
+    return _estimate(float(np.median(values)), np.median(_resampled(values, np.random.default_rng(0)), 1))
+
+
+def _resampled(values: Sequence[float], rng: np.random.Generator) -> Array:
+    """Return as many values again, drawn with replacement, once in each row."""
+    return np.asarray(values)[rng.integers(len(values), size=(_RESAMPLES, len(values)))]
+
+
+def _estimate(value: float, drawn: Array) -> Estimate:
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Estimate(value, float(low), float(high))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import sys
 import time
@@ -17,42 +16,93 @@ import stable_baselines3  # noqa: E402
 import torch  # noqa: E402
 from stable_baselines3 import PPO  # noqa: E402
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
-from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env  # noqa: E402
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor  # noqa: E402
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack  # noqa: E402
 
-from benchmarks.result import Result  # noqa: E402
-from benchmarks.settings import SETTINGS, PPOSetting  # noqa: E402
+from benchmarks.settings import PPOSetting, picture  # noqa: E402
+from benchmarks.track import Facts, Track, parse_options  # noqa: E402
 
-_WINDOW = 100
+_STEPPERS = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
 
 
 class Watch(BaseCallback):  # type: ignore[misc]
     """Notes the time at each rollout's start, which is the end of the iteration before, and every return."""
 
-    def __init__(self, solved: float) -> None:
+    def __init__(self, track: Track) -> None:
         super().__init__()
-        self.bound = solved
-        self.clock: list[tuple[int, float]] = []
-        self.returns: list[float] = []
-        self.solved_at: float | None = None
+        self._track = track
 
     def _on_rollout_start(self) -> None:
-        self.clock.append((self.num_timesteps, time.perf_counter()))
+        self._track.mark(self.num_timesteps)
 
     def _on_step(self) -> bool:
-        ended = [float(info["episode"]["r"]) for info in self.locals["infos"] if "episode" in info]
-        self.returns += ended
-        if ended and self.solved_at is None and len(self.returns) >= _WINDOW:
-            if np.mean(self.returns[-_WINDOW:]) >= self.bound:
-                self.solved_at = time.perf_counter()
+        for info in self.locals["infos"]:
+            if "episode" in info:
+                self._track.episode(float(info["episode"]["r"]))
         return True
 
 
-def make_model(setting: PPOSetting, *, seed: int, device: str) -> Any:
+class LayerNormTrunk(BaseFeaturesExtractor):  # type: ignore[misc]
+    """The trunk of the user's own network: Linear, LayerNorm and tanh for each size."""
+
+    def __init__(self, observation_space: gymnasium.Space[Any], sizes: tuple[int, ...]) -> None:
+        super().__init__(observation_space, features_dim=sizes[-1])
+        inputs = (int(np.prod(observation_space.shape or ())), *sizes)
+        self.layers = torch.nn.Sequential(
+            *(
+                layer
+                for size, units in zip(inputs, sizes, strict=False)
+                for layer in (torch.nn.Linear(size, units), torch.nn.LayerNorm(units), torch.nn.Tanh())
+            )
+        )
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Return `[B, units]`."""
+        features: torch.Tensor = self.layers(observations.flatten(1))
+        return features
+
+
+def make_env(setting: PPOSetting, *, seed: int, stepper: str = "dummy") -> Any:
+    """Return the setting's environments."""
+    if setting.network != "cnn":
+        return make_vec_env(setting.env, n_envs=setting.num_envs, seed=seed, vec_env_cls=_STEPPERS[stepper])
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    envs = make_atari_env(
+        setting.env,
+        n_envs=setting.num_envs,
+        seed=seed,
+        env_kwargs={"frameskip": 1, "repeat_action_probability": 0.0, "full_action_space": False},
+        wrapper_kwargs={
+            "noop_max": picture.noop_max,
+            "frame_skip": picture.frame_skip,
+            "screen_size": picture.screen_size,
+            "terminal_on_life_loss": picture.terminal_on_life_loss,
+            "clip_reward": picture.clips_rewards,
+            "action_repeat_probability": picture.stickiness,
+        },
+        vec_env_cls=_STEPPERS[stepper],
+    )
+    return VecFrameStack(envs, picture.stack)
+
+
+def make_model(setting: PPOSetting, *, seed: int, device: str, stepper: str = "dummy") -> Any:
     """Return PPO as the setting describes it."""
     sizes = list(setting.hidden_sizes)
+    networks: dict[str, dict[str, Any]] = {
+        "mlp": {"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": torch.nn.Tanh},
+        "layernorm": {
+            "net_arch": [],
+            "features_extractor_class": LayerNormTrunk,
+            "features_extractor_kwargs": {"sizes": setting.hidden_sizes},
+        },
+        "cnn": {"net_arch": [], "features_extractor_kwargs": {"features_dim": sizes[-1]}},
+    }
     return PPO(
-        "MlpPolicy",
-        make_vec_env(setting.env, n_envs=setting.num_envs, seed=seed),
+        "CnnPolicy" if setting.network == "cnn" else "MlpPolicy",
+        make_env(setting, seed=seed, stepper=stepper),
         n_steps=setting.n_steps,
         batch_size=setting.minibatch_size,
         n_epochs=setting.update_epochs,
@@ -64,11 +114,7 @@ def make_model(setting: PPOSetting, *, seed: int, device: str) -> Any:
         ent_coef=setting.entropy_coef,
         vf_coef=setting.value_coef,
         max_grad_norm=setting.max_grad_norm,
-        policy_kwargs={
-            "net_arch": {"pi": sizes, "vf": sizes},
-            "activation_fn": torch.nn.Tanh,
-            "optimizer_kwargs": {"eps": setting.adam_eps},
-        },
+        policy_kwargs={**networks[setting.network], "optimizer_kwargs": {"eps": setting.adam_eps}},
         seed=seed,
         device=device,
     )
@@ -76,31 +122,24 @@ def make_model(setting: PPOSetting, *, seed: int, device: str) -> Any:
 
 def main() -> None:
     """Train one setting and print its result."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("setting", choices=sorted(SETTINGS))
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--frames", type=int, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--device", default="auto")
-    arguments = parser.parse_args()
-    setting = SETTINGS[arguments.setting]
-    torch.set_num_threads(arguments.threads)
-    watch = Watch(setting.solved)
-    model = make_model(setting, seed=arguments.seed, device=arguments.device)
-    model.learn(arguments.frames, callback=watch)
+    options = parse_options(device="auto", stepper="dummy", name="stable-baselines3")
+    torch.set_num_threads(options.threads)
+    track = Track(BEGAN)
+    model = make_model(options.setting, seed=options.seed, device=options.device, stepper=options.stepper)
+    model.learn(options.frames, callback=Watch(track))
+    track.mark(model.num_timesteps)
     ended = time.perf_counter()
-    (_, began), (warm_frames, warm_at) = watch.clock[:2]
-    result = Result(
-        contender="stable-baselines3" + ("" if arguments.device == "auto" else f" ({arguments.device})"),
-        seed=arguments.seed,
-        steps_per_s=(model.num_timesteps - warm_frames) / (ended - warm_at),
-        startup_s=warm_at - BEGAN,
-        final_return=float(np.mean(watch.returns[-_WINDOW:])),
-        solved_s=None if watch.solved_at is None else watch.solved_at - began,
-        frames=int(model.num_timesteps),
-        versions={module.__name__: module.__version__ for module in (stable_baselines3, torch, gymnasium)},
+    parameters = list(model.policy.parameters())
+    facts = Facts(
+        contender=options.name,
+        rows=track.iterations * options.setting.rows,
+        gradient_steps=int(model.policy.optimizer.state[parameters[0]]["step"]),
+        parameters=sum(parameter.numel() for parameter in parameters),
+        versions={module.__name__: module.__version__ for module in (stable_baselines3, torch, np, gymnasium)},
+        choices={"device": str(model.device), "environments": options.stepper},
     )
-    print(result.to_line())
+    print(track.result(options.id, seed=options.seed, facts=facts, ended=ended).to_line())
+    model.get_env().close()
 
 
 if __name__ == "__main__":

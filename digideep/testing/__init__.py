@@ -15,12 +15,14 @@ from digideep.testing.actors import CountingActor
 from digideep.testing.contracts import check_state_roundtrip, check_stateful, first_difference
 from digideep.testing.environments import CountingEnv, FaultyEnv, ToyEnv
 from digideep.testing.learning import BanditEnv, ChainEnv, IdentityEnv, OneStateEnv
+from digideep.testing.vectors import CountingVectorEnv
 
 __all__ = [
     "BanditEnv",
     "ChainEnv",
     "CountingActor",
     "CountingEnv",
+    "CountingVectorEnv",
     "FaultyEnv",
     "IdentityEnv",
     "OneStateEnv",
@@ -43,3 +45,9 @@ for _name, _class, _limit in (
         gymnasium.register(
             id=f"{_name}-v0", entry_point=f"{_class.__module__}:{_class.__name__}", max_episode_steps=_limit
         )
+if "CountingVector-v0" not in gymnasium.registry:
+    gymnasium.register(
+        id="CountingVector-v0",
+        entry_point="digideep.testing.environments:CountingEnv",
+        vector_entry_point="digideep.testing.vectors:CountingVectorEnv",
+    )

@@ -21,6 +21,8 @@ LATE = [
     *(("runner", "progress", name) for name in ("frame", "fraction")),
     *(("explorer.train", name) for name in ("restarts", "environments")),
 ]
+# An attribute of an environment that is None at its start: what it becomes, nobody but its author knows.
+OPEN = "steps_beyond_terminated"
 
 
 def _leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -47,7 +49,8 @@ def _complaints(warm: Cold, session: Path, place: Path, paths: list[tuple[Any, .
         changed = replaced(state, path, _another(state, path))
         rewrite_file(root / "checkpoints" / "checkpoint-1", "state.json", json.dumps(changed).encode())
         ended = warm.ask("main", "--load-checkpoint", str(root), "--trust-session", *WAYS[way], cwd=place)
-        if ended.code not in (0, 5, 75) or "Traceback" in ended.err:
+        allowed = (0, 5, 7, 75) if OPEN in path else (0, 5, 75)
+        if ended.code not in allowed or "Traceback" in ended.err:
             wrong.append(f"{path}: exit code {ended.code}: {ended.err.strip().splitlines()[-1]}")
         shutil.rmtree(root)
     return wrong
@@ -66,7 +69,7 @@ def test_A5_content_of_another_type_under_a_right_hash_is_exit_5_or_goes_on(
 
     wrong = _complaints(warm, trained, tmp_path, drawn, way=way)
 
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.nightly
@@ -78,4 +81,4 @@ def test_A5_no_leaf_of_a_state_ends_a_run_with_a_fault_of_ours(
 
     wrong = _complaints(warm, trained, tmp_path, list(_leaves(state)), way=way)
 
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)

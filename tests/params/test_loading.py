@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -160,11 +161,11 @@ def test_bad_changes_are_one_line_with_the_fix(argv: list[str], message: str) ->
 
 
 def test_an_environment_package_that_is_not_installed_names_its_extra() -> None:
-    if "envpool" in sys.modules:
-        pytest.skip("envpool is installed")
+    if importlib.util.find_spec("shimmy") is not None:
+        pytest.skip("shimmy is installed")
 
-    with pytest.raises(MissingExtraError, match=r"pip install digideep\[envpool\]"):
-        load(PRESET, "--set", "from_module=envpool")
+    with pytest.raises(MissingExtraError, match=r"pip install digideep\[dm\]"):
+        load(PRESET, "--set", "from_module=shimmy")
 
 
 @pytest.mark.parametrize("name", ["user_mine", "user_mine.py", "./user_mine.py", "sub/../user_mine.py"])

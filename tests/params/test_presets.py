@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from digideep.params import acrobot_ppo, cartpole_ppo, pendulum_ppo
+from digideep.params import acrobot_ppo, atari_ppo, cartpole_ppo, pendulum_ppo
 from digideep.params.common import COMMON, KNOB_PATHS, horizon_frames, knob_paths
 from digideep.params.overrides import validate
 from digideep.params.source import presets
 from digideep.utility.tree import get
 from digideep.utility.yaml12 import dumps_yaml, loads_yaml
 
-PRESETS = [acrobot_ppo, cartpole_ppo, pendulum_ppo]
+PRESETS = [acrobot_ppo, atari_ppo, cartpole_ppo, pendulum_ppo]
 
 SHARED = """
-model_name from_module env_kwargs play_env_kwargs info_keys seed num_envs num_workers n_steps epoch_size number_epochs
+model_name from_module env_kwargs play_env_kwargs wrappers play_wrappers info_keys
+seed num_envs num_workers backend n_steps epoch_size number_epochs
 total_frames stop_return save_interval save_every_s keep_last keep_best keep_every test_activate test_interval
 test_win_size max_exec_time max_exec_iter on_sigusr1 grace_s step_timeout_s on_env_error on_nonfinite env_error_budget
 gamma lr hidden_sizes activation engine exact init_from on_epoch
@@ -63,11 +64,11 @@ def test_every_knob_of_a_preset_ends_up_where_its_path_says(preset: Any) -> None
 
 def test_the_paths_of_shared_knobs_are_those_of_the_documentation() -> None:
     expected = {
-        "/env": "model_name from_module env_kwargs play_env_kwargs info_keys",
+        "/env": "model_name from_module env_kwargs play_env_kwargs wrappers play_wrappers info_keys",
         "/runner": "seed total_frames stop_return save_every_s keep_last keep_best keep_every on_sigusr1 grace_s "
         "init_from on_epoch number_epochs:n_epochs epoch_size:n_cycles save_interval:save_int test_activate:test_act "
         "test_interval:test_int max_exec_time:max_time max_exec_iter:max_iter",
-        "/explorer/train": "num_envs num_workers n_steps exact step_timeout_s on_env_error on_nonfinite "
+        "/explorer/train": "num_envs num_workers backend n_steps exact step_timeout_s on_env_error on_nonfinite "
         "env_error_budget",
         "/explorer/test": "test_win_size:n_episodes",
     }

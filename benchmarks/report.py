@@ -1,0 +1,196 @@
+"""The tables of docs/performance.md, rendered from stored results so that no figure there is typed by hand."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.contenders import OURS, REFERENCES
+from benchmarks.report_figures import cores_line, figures_section, interval, machine_line, time_section
+from benchmarks.result import POINTS, Result
+from benchmarks.settings import SETTINGS, PPOSetting
+from benchmarks.statistics import Estimate, difference_of_means, mean_interval, median_ratio
+from benchmarks.tables import Table
+from benchmarks.validity import Check, checks
+
+__all__ = ["BEGIN", "END", "better_reference", "fill_page", "render", "speed_ratio"]
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+"""Between these lines of a page stands what `fill_page` writes."""
+
+
+def render(tables: Sequence[Table]) -> str:
+    """Return all tables in Markdown: a summary, then one section for each benchmark and number of cores."""
+    trained = [table for table in tables if table.runs]
+    parts = [_summary(trained)] if trained else []
+    parts += [_learning(table) if table.id == "B0" else _training(table) for table in trained]
+    parts += [figures_section(table) for table in tables if table.figures and table.id != "limits"]
+    parts += [section for cores in (1, 2) if (section := time_section(tables, cores=cores))]
+    return "\n\n".join(parts) + "\n"
+
+
+def fill_page(page: Path, text: str) -> None:
+    """Replace what stands between the two marks of a page.
+
+    Raises:
+        ValueError: the page does not have both marks once.
+    """
+    before = page.read_text(encoding="utf-8")
+    if before.count(BEGIN) != 1 or before.count(END) != 1:
+        raise ValueError(f"{page}: expected {BEGIN} and {END} once each, found them {before.count(BEGIN)} times")
+    head, rest = before.split(BEGIN)
+    page.write_text(f"{head}{BEGIN}\n\n{text.strip()}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+def speed_ratio(ours: Iterable[Result], theirs: Iterable[Result]) -> Estimate:
+    """Return the median ratio of steps a second over the repetitions that both have."""
+    other = {run.seed: run.steps_per_s for run in theirs}
+    pairs = [(run.steps_per_s, other[run.seed]) for run in ours if run.seed in other]
+    return median_ratio([mine for mine, _ in pairs], [yours for _, yours in pairs])
+
+
+def better_reference(table: Table) -> str | None:
+    """Return the name of the reference peer's row with the greatest median of steps a second, None where it lacks."""
+    runs = table.by_contender()
+    names = [name for name in REFERENCES if name in runs]
+    return max(names, key=lambda name: _speed(runs[name])) if names else None
+
+
+def _speed(runs: Sequence[Result]) -> float:
+    return statistics.median(run.steps_per_s for run in runs)
+
+
+def _summary(tables: Sequence[Table]) -> str:
+    lines = [
+        "| | | cores | digideep, steps/s | Stable-Baselines3, its better row | ratio | 95 % interval | equal work |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for table in tables:
+        name, runs = better_reference(table), table.by_contender()
+        if name is None or OURS not in runs:
+            continue
+        ratio = speed_ratio(runs[OURS], runs[name])
+        broken = [check.name for check in checks(runs[OURS], runs[name]) if not check.holds]
+        lines.append(
+            f"| {table.id} | {SETTINGS[table.id].title} | {table.cores} | {_speed(runs[OURS]):,.0f} "
+            f"| {_speed(runs[name]):,.0f} | **{ratio.value:.2f}** | {ratio.low:.2f} to {ratio.high:.2f} "
+            f"| {'yes' if not broken else 'not: ' + ', '.join(broken)} |"
+        )
+    return "\n".join(lines)
+
+
+def _training(table: Table) -> str:
+    runs, setting = table.by_contender(), SETTINGS[table.id]
+    solves = setting.solved is not None
+    lines = [
+        f"### {table.id}: {setting.title}, {cores_line(table)}",
+        "",
+        _describe(setting, table),
+        "",
+        "| | steps/s | digideep is faster by | start-up | return at the end | memory |"
+        + (f" return of {setting.solved:.0f} after |" if solves else ""),
+        "|---|---|---|---|---|---|" + ("---|" if solves else ""),
+    ]
+    for name, rows in runs.items():
+        shown = (
+            name if len(rows) == len(runs.get(OURS, rows)) else f"{name}, {len(rows)} of {len(runs[OURS])} repetitions"
+        )
+        lines.append(_row(shown, rows, ours=runs.get(OURS), solves=solves))
+    lines += ["", _validity(runs), "", _where(table)]
+    return "\n".join(lines)
+
+
+def _row(name: str, rows: Sequence[Result], *, ours: Sequence[Result] | None, solves: bool) -> str:
+    ratio = "" if ours is None or name == OURS else interval(speed_ratio(ours, rows))
+    start = statistics.median(run.startup_s for run in rows)
+    returns = [run.final_return for run in rows if run.final_return is not None]
+    end = interval(mean_interval(returns), digits=0 if abs(returns[0]) >= 100 else 1) if returns else "no episode ended"
+    memory = statistics.median(run.peak_mb for run in rows)
+    cells = [name, f"{_speed(rows):,.0f}", ratio, f"{start:.2f} s", end, f"{memory:.0f} MB"]
+    if solves:
+        solved = [run.solved_s for run in rows if run.solved_s is not None]
+        median = f"{statistics.median(solved):.1f} s in {len(solved)} of {len(rows)}" if solved else "in no run"
+        cells.append(median)
+    return "| " + " | ".join(cells) + " |"
+
+
+def _describe(setting: PPOSetting, table: Table) -> str:
+    repetitions = len({run.seed for run in table.runs})
+    frames = max(run.frames for run in table.runs)
+    clip = "no clip of the value" if setting.value_clip is None else f"value clip {setting.value_clip}"
+    sizes = " x ".join(str(size) for size in setting.hidden_sizes)
+    network = {
+        "mlp": f"two networks of {sizes} with tanh",
+        "layernorm": f"one trunk of {sizes}, LayerNorm and tanh after each layer, two heads",
+        "cnn": "the Nature network with two heads",
+    }[setting.network]
+    return (
+        f"`{setting.env}`, {setting.num_envs} x {setting.n_steps}, {setting.update_epochs} passes, minibatches of "
+        f"{setting.minibatch_size}, learning rate {setting.lr:g}, {clip}, entropy {setting.entropy_coef:g}, {network}; "
+        f"{frames:,} frames, {repetitions} repetitions."
+    )
+
+
+def _validity(runs: dict[str, list[Result]]) -> str:
+    """Return one line for each peer that does not do the same work, or one line that all do."""
+    if OURS not in runs:
+        return ""
+    lines = []
+    for name, rows in runs.items():
+        if name == OURS:
+            continue
+        broken: list[Check] = [check for check in checks(runs[OURS], rows) if not check.holds]
+        if broken:
+            told = "; ".join(f"{check.name}, {check.found}" for check in broken)
+            lines.append(f"- {name} does not do the same: {told}.")
+    return "\n".join(lines or ["Transitions, gradient steps, networks and returns passed every check."])
+
+
+def _where(table: Table) -> str:
+    """Return the versions, each package of a peer that is another one than ours, and the machine."""
+    found = {next(iter(run.versions.items())): run.versions for run in table.runs}
+    own = {item for run in table.runs if run.contender == OURS for item in run.versions.items()}
+    shown = []
+    for (package, version), versions in found.items():
+        is_ours = (package, version) in own
+        others = [item for item in versions.items() if item[0] != package and (is_ours or item not in own)]
+        kept = [f"{name} {value}" for name, value in others]
+        shown.append(f"{package} {version}" + (f" ({', '.join(kept)})" if kept else ""))
+    return f"{'; '.join(shown)}. {machine_line(table)}"
+
+
+def _learning(table: Table) -> str:
+    """Return learning curves side by side: mean return of the last 100 training episodes over frames."""
+    runs = table.by_contender()
+    reference = better_reference(table)
+    lines = [
+        f"### {table.id}: {SETTINGS[table.id].title}",
+        "",
+        _describe(SETTINGS[table.id], table),
+        "",
+    ]
+    if reference is None or OURS not in runs:
+        return "\n".join([*lines, "There is nobody to compare with."])
+    lines += [f"| frames | digideep | {reference} | difference of means |", "|---|---|---|---|"]
+    frames, apart = max(run.frames for run in runs[OURS]), 0
+    for point in range(POINTS):
+        mine, other = (_at(runs[name], point) for name in (OURS, reference))
+        if not mine or not other:
+            continue
+        difference = difference_of_means(mine, other)
+        apart += difference.low > 0 or difference.high < 0
+        cells = [interval(mean_interval(values), digits=0) for values in (mine, other)]
+        lines.append(
+            f"| {frames * (point + 1) // POINTS:,} | {cells[0]} | {cells[1]} | {interval(difference, digits=0)} |"
+        )
+    verdict = (
+        "At every point 0 lies within the interval of the difference: the curves overlap."
+        if not apart
+        else f"At {apart} of {POINTS} points 0 lies outside the interval of the difference."
+    )
+    return "\n".join([*lines, "", verdict, "", _where(table)])
+
+
+def _at(runs: Sequence[Result], point: int) -> list[float]:
+    return [value for run in runs if (value := run.curve[point]) is not None]

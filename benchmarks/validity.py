@@ -1,0 +1,68 @@
+"""What makes a comparison of speeds one of equal work: transitions, gradient steps, networks and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from benchmarks.result import Result
+from benchmarks.settings import SETTINGS
+from benchmarks.statistics import mean_interval
+
+__all__ = ["Check", "checks"]
+
+_SAME_STEPS = 0.01
+
+
+class Check(NamedTuple):
+    """One condition: whether it holds, and what was found."""
+
+    name: str
+    holds: bool
+    found: str
+
+
+def checks(ours: Sequence[Result], theirs: Sequence[Result]) -> list[Check]:
+    """Return the conditions on which the steps a second of ours may be divided by theirs."""
+    return [_transitions(ours), _transitions(theirs), _gradient_steps(ours, theirs), _networks(ours, theirs)] + (
+        [_returns(ours, theirs)] if all(run.final_return is not None for run in (*ours, *theirs)) else []
+    )
+
+
+def _transitions(runs: Sequence[Result]) -> Check:
+    """Frames are real transitions: rows that only reset an environment, one an episode, are not among them."""
+    surplus = [run.rows - run.frames for run in runs]
+    num_envs = SETTINGS[runs[0].setting].num_envs
+    holds = all(extra == 0 or abs(extra - run.episodes) <= num_envs for extra, run in zip(surplus, runs, strict=True))
+    frames, rows = sum(run.frames for run in runs), sum(run.rows for run in runs)
+    episodes = sum(run.episodes for run in runs)
+    return Check(
+        f"real transitions of {runs[0].contender}",
+        holds,
+        f"{frames} of {rows} rows, {episodes} episodes",
+    )
+
+
+def _gradient_steps(ours: Sequence[Result], theirs: Sequence[Result]) -> Check:
+    mine, other = (sum(r.gradient_steps for r in runs) / sum(r.rows for r in runs) for runs in (ours, theirs))
+    return Check(
+        "gradient steps",
+        abs(mine / other - 1) <= _SAME_STEPS,
+        f"{1000 * mine:.2f} against {1000 * other:.2f} in 1,000 rows",
+    )
+
+
+def _networks(ours: Sequence[Result], theirs: Sequence[Result]) -> Check:
+    mine, other = {run.parameters for run in ours}, {run.parameters for run in theirs}
+    return Check("parameters", mine == other and len(mine) == 1, f"{_numbers(mine)} against {_numbers(other)}")
+
+
+def _numbers(found: set[int]) -> str:
+    return ", ".join(f"{number:,}" for number in sorted(found))
+
+
+def _returns(ours: Sequence[Result], theirs: Sequence[Result]) -> Check:
+    """The mean return at the end is not below the interval of the peer's."""
+    mine = mean_interval([run.final_return for run in ours if run.final_return is not None])
+    other = mean_interval([run.final_return for run in theirs if run.final_return is not None])
+    return Check("return at the end", mine.value >= other.low, f"{mine} against {other}")

@@ -1,0 +1,170 @@
+"""All contenders are told the same: hyperparameters in the words of each."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from benchmarks.params_ppo import cpanel_of, gen_params
+from benchmarks.settings import SETTINGS, PPOSetting, picture
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_INSTALLED = {
+    "sb3": ("stable_baselines3", "common.callbacks", "common.env_util", "common.torch_layers", "common.vec_env"),
+    "sample_factory": (
+        "sample_factory", "algo.runners.runner", "cfg.arguments", "envs.env_utils", "envs.env_wrappers",
+        "model.actor_critic", "train",
+    ),
+    "rllib": (
+        "ray", "rllib.algorithms.ppo", "rllib.callbacks.callbacks", "rllib.core.columns",
+        "rllib.core.rl_module.apis.value_function_api", "rllib.core.rl_module.default_model_config",
+        "rllib.core.rl_module.rl_module", "rllib.core.rl_module.torch.torch_rl_module",
+        "rllib.env.wrappers.atari_wrappers", "tune.registry",
+    ),
+}  # fmt: skip
+
+
+class Told:
+    """Stands in for whatever a peer's package holds, and keeps the keywords that it is called with."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        self.keywords = dict(keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        def method(*arguments: Any, **keywords: Any) -> Told:
+            self.keywords.update(keywords)
+            return self
+
+        return method
+
+
+class AnyModule(ModuleType):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (Told,), {})
+
+
+def program(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    """Return the program of a peer, whose packages are not there."""
+    top, *below = NOT_INSTALLED[name]
+    parts = {top, *(".".join([top, *path.split(".")[:depth]]) for path in below for depth in range(1, 7))}
+    for part in parts:
+        monkeypatch.setitem(sys.modules, part, AnyModule(part))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = importlib.util.spec_from_file_location(f"peer_{name}", ROOT / "benchmarks" / "peers" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_digideep_is_told_the_setting(setting: PPOSetting) -> None:
+    tree = gen_params(cpanel_of(setting))
+
+    agent, explorer = tree["agents"]["agent"], tree["explorer"]["train"]
+    for name in (
+        "gamma", "gae_lambda", "lr", "clip_param", "value_clip", "entropy_coef", "value_coef", "max_grad_norm",
+        "update_epochs", "minibatch_size", "adam_eps",
+    ):  # fmt: skip
+        assert agent[name] == getattr(setting, name), name
+    assert (agent["lr_final"], agent["clip_param_final"], agent["target_kl"]) == (None, None, None)
+    assert (explorer["num_envs"], explorer["n_steps"]) == (setting.num_envs, setting.n_steps)
+    assert (explorer["exact"], explorer["num_workers"]) == (True, "auto")
+    assert tuple(agent["model"]["hidden_sizes"]) == setting.hidden_sizes
+    assert (tree["runner"]["total_frames"], tree["env"]["model_name"]) == (setting.total_frames, setting.env)
+
+
+def test_digideep_sees_the_pictures_that_are_described() -> None:
+    first, second, third = gen_params(cpanel_of(SETTINGS["B4"]))["env"]["wrappers"]
+
+    for name in ("noop_max", "frame_skip", "screen_size", "terminal_on_life_loss", "stickiness"):
+        assert first[name] == getattr(picture, name), name
+    assert second["n"] == picture.stack
+    assert third["type"].endswith(":ClipRewardConfig")
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_stable_baselines3_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, setting: PPOSetting) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py", AnyModule("ale_py"))
+    peer = program(monkeypatch, "sb3")
+    monkeypatch.setattr(peer.gymnasium, "register_envs", lambda module: None)
+
+    told = peer.make_model(setting, seed=3, device="cpu").keywords
+
+    assert {name: told[name] for name in ("n_steps", "batch_size", "n_epochs", "learning_rate", "seed")} == {
+        "n_steps": setting.n_steps,
+        "batch_size": setting.minibatch_size,
+        "n_epochs": setting.update_epochs,
+        "learning_rate": setting.lr,
+        "seed": 3,
+    }
+    assert (told["gamma"], told["gae_lambda"]) == (setting.gamma, setting.gae_lambda)
+    assert (told["clip_range"], told["clip_range_vf"]) == (setting.clip_param, setting.value_clip)
+    assert (told["ent_coef"], told["vf_coef"]) == (setting.entropy_coef, setting.value_coef)
+    assert told["max_grad_norm"] == setting.max_grad_norm
+    assert told["policy_kwargs"]["optimizer_kwargs"] == {"eps": setting.adam_eps}
+
+
+@pytest.mark.parametrize("name", ["B1", "B2", "B3-pendulum", "B4"])
+def test_sample_factory_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    setting = SETTINGS[name]
+    peer = program(monkeypatch, "sample_factory")
+
+    told = peer.flags_of(setting, seed=3, frames=setting.total_frames, mode="serial")
+
+    assert told["batch_size"] * told["num_batches_per_epoch"] == setting.rows
+    assert told["num_epochs"] * told["num_batches_per_epoch"] == setting.gradient_steps
+    assert told["batch_size"] % told["rollout"] == 0
+    assert told["num_workers"] * told["num_envs_per_worker"] == setting.num_envs
+    assert (told["learning_rate"], told["gamma"], told["gae_lambda"]) == (setting.lr, 0.99, 0.95)
+    assert (told["ppo_clip_ratio"], told["ppo_clip_value"]) == (0.2, setting.value_clip or 1e9)
+    assert (told["exploration_loss_coeff"], told["max_grad_norm"]) == (setting.entropy_coef, 0.5)
+    assert (told["normalize_input"], told["normalize_returns"], told["use_rnn"]) == (False, False, False)
+
+
+@pytest.mark.parametrize("mode", ["serial", "async"])
+def test_sample_factory_steps_all_environments_in_both_modes(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    told = program(monkeypatch, "sample_factory").flags_of(SETTINGS["B1"], seed=1, frames=9, mode=mode)
+
+    assert told["num_workers"] * told["num_envs_per_worker"] == 8
+    assert (told["serial_mode"], told["async_rl"]) == (mode == "serial", mode == "async")
+
+
+@pytest.mark.parametrize("name", ["B1", "B2", "B3-pendulum", "B4"])
+def test_rllib_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    setting = SETTINGS[name]
+    peer = program(monkeypatch, "rllib")
+
+    told = peer.config_of(setting, seed=3, vectorize_mode="sync").keywords
+
+    assert told["train_batch_size_per_learner"] == setting.rows
+    assert (told["minibatch_size"], told["num_epochs"]) == (setting.minibatch_size, setting.update_epochs)
+    assert (told["num_envs_per_env_runner"], told["rollout_fragment_length"]) == (setting.num_envs, setting.n_steps)
+    assert (told["lr"], told["gamma"], told["lambda_"]) == (setting.lr, setting.gamma, setting.gae_lambda)
+    assert (told["clip_param"], told["entropy_coeff"]) == (setting.clip_param, setting.entropy_coef)
+    assert (told["grad_clip"], told["grad_clip_by"]) == (setting.max_grad_norm, "global_norm")
+    assert (told["num_env_runners"], told["num_learners"], told["use_kl_loss"]) == (0, 0, False)
+
+
+def test_iteration_has_as_many_gradient_steps_as_minibatches_and_passes_say() -> None:
+    assert {name: setting.gradient_steps for name, setting in SETTINGS.items()} == {
+        "B0": 16,
+        "B1": 16,
+        "B1-module": 16,
+        "B2": 160,
+        "B3-pendulum": 320,
+        "B3-halfcheetah": 320,
+        "B4": 16,
+    }
