@@ -191,6 +191,24 @@ class Actor(Protocol):
         ...
 
 
+class LateActor(Actor, Protocol):
+    """An actor that can give actions alone, and everything else that it declares for a whole chunk at once.
+
+    That is quicker than at every step where it needs other parts of the network. An explorer that samples looks for
+    `complete`; it must have no hidden state.
+    """
+
+    def choose(self, observations: Mapping[str, np.ndarray[Any, Any]]) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Return sampled actions by slot for raw observations `[N, ...]`."""
+        ...
+
+    def complete(
+        self, observations: Mapping[str, np.ndarray[Any, Any]], actions: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Return the artifacts `[R, ...]` for rows of observations and of the actions taken there."""
+        ...
+
+
 class Store(Protocol):
     """A memory as an agent sees it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 import numpy as np
 
@@ -12,12 +12,14 @@ from digideep.environment.vec.base import VecEnv
 from digideep.environment.vec.slab import Slab
 from digideep.errors import NonFiniteError, ShapeError, UsageError
 from digideep.spec import ArraySpec
-from digideep.types import Actor, ActorOutput
+from digideep.types import Actor, ActorOutput, LateActor
 from digideep.utility.profiling import add_time
 
-__all__ = ["ActionGuard", "ActorSlab", "StepRow", "only_actor", "sample", "step_rows"]
+__all__ = ["ActionGuard", "ActorSlab", "StepRow", "late_actor", "only_actor", "sample", "step_rows"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+_NONE: Mapping[str, Array] = {}
 
 
 class StepRow(NamedTuple):
@@ -54,16 +56,20 @@ def sample(
         deterministic: whether it takes the most likely action.
         settle: called with the row after a step in which environments failed and were forgiven, or a worker was lost.
     """
+    late = None if deterministic else late_actor(actor)
     act, store, guard = actor.act, slab.store, slab.guard.check
     act_ns = store_ns = step_ns = 0
     steps = 0
     now = perf_counter_ns()
     try:
         for t, (observations, masks) in enumerate(rows):
-            output = act(observations, slab.hidden_row(t), masks, deterministic=deterministic)
+            if late is None:
+                output = act(observations, slab.hidden_row(t), masks, deterministic=deterministic)
+            else:
+                output = ActorOutput(late.choose(observations), _NONE)
             acted = perf_counter_ns()
             if t == 0:
-                slab.check(output)
+                slab.check(output, has_artifacts=late is None)
             store(output, t)
             guard(t)
             stored = perf_counter_ns()
@@ -75,10 +81,18 @@ def sample(
             now = perf_counter_ns()
             step_ns += now - stored
             steps += 1
+        if late is not None:
+            slab.complete(late)
+            act_ns += perf_counter_ns() - now
     finally:
         add_time("act", act_ns, steps)
         add_time("store", store_ns, steps)
         add_time("envstep", step_ns, steps)
+
+
+def late_actor(actor: Actor) -> LateActor | None:
+    """Return an actor that is one of those, None for others."""
+    return cast(LateActor, actor) if hasattr(actor, "complete") else None
 
 
 def only_actor(actors: Mapping[str, Actor]) -> tuple[str, Actor]:
@@ -115,6 +129,7 @@ class ActorSlab:
         self.guard = ActionGuard(slab, name=name)
         self._specs = slab.spec.actions
         self._num_envs = slab.num_envs
+        self._observations, self._taken = slab.observations, slab.actions
         steps = range(slab.n_steps + 1)
         self._actions = [[(slot, array[t]) for slot, array in slab.actions.items()] for t in steps]
         self._rows = [[(key, array[t]) for key, array in self._arrays.items()] for t in steps]
@@ -143,13 +158,31 @@ class ActorSlab:
         """Write what the actor decided into row `t`, and its next hidden state into row `t+1`."""
         for slot, row in self._actions[t]:
             row[...] = output.actions[slot]
-        for key, row in self._rows[t]:
-            row[...] = output.artifacts[key]
+        if output.artifacts:
+            for key, row in self._rows[t]:
+                row[...] = output.artifacts[key]
         if self.hidden is not None and output.hidden_state is not None:
             for key, row in self._hidden[t + 1].items():
                 row[...] = output.hidden_state[key]
 
-    def check(self, output: ActorOutput, *, num_envs: int | None = None) -> None:
+    def complete(self, actor: LateActor) -> None:
+        """Write what a late actor gives for all rows of a chunk but the last.
+
+        Raises:
+            ShapeError: a key is missing, or an array has another shape.
+        """
+        observations, actions = (self._flat(arrays) for arrays in (self._observations, self._taken))
+        found, artifacts = actor.complete(observations, actions), self._flat(self._arrays)
+        rows = self._num_envs * (len(self._rows) - 1)
+        _check_shapes(found, self.artifacts, f"agent {self.name!r}: artifacts", rows)
+        for key, array in artifacts.items():
+            array[...] = found[key]
+
+    def _flat(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return views `[T * N, ...]` of `[T+1, N, ...]` arrays without their last rows."""
+        return {key: array[:-1].reshape((-1, *array.shape[2:])) for key, array in arrays.items()}
+
+    def check(self, output: ActorOutput, *, num_envs: int | None = None, has_artifacts: bool = True) -> None:
         """Check what an actor decided against what it declared; once a chunk, since shapes do not change within one.
 
         `num_envs` is for how many it has decided; by default for all.
@@ -160,7 +193,8 @@ class ActorSlab:
         where = f"agent {self.name!r}"
         rows = self._num_envs if num_envs is None else num_envs
         _check_shapes(output.actions, self._specs, f"{where}: actions", rows)
-        _check_shapes(output.artifacts, self.artifacts, f"{where}: artifacts", rows)
+        if has_artifacts:
+            _check_shapes(output.artifacts, self.artifacts, f"{where}: artifacts", rows)
         if self.hidden is not None and output.hidden_state is None:
             raise ShapeError(f"{where}: expected a hidden state, found None")
 

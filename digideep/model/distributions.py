@@ -84,8 +84,13 @@ class Distribution(ABC):
         """Return the random numbers that `draw` needs for `rows` rows."""
 
     @abstractmethod
-    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+    def pick(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Array:
         """Return the actions that `noise` picks, or the most likely ones where it is None."""
+
+    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+        """Return what `pick` does, with log-probabilities."""
+        actions = self.pick(outputs, log_std, noise)
+        return Draw(actions, self.log_probs(outputs, log_std, actions))
 
     @abstractmethod
     def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
@@ -124,25 +129,22 @@ class Categorical(Distribution):
         """Return `[rows, 1]` uniform numbers in [0, 1)."""
         return rng.random((rows, 1), dtype=np.float32)
 
-    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+    def pick(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Array:
         """Return actions `[B]` by inversion of the cumulative distribution."""
+        if noise is None:
+            return np.asarray(outputs.argmax(axis=-1))
         # The functions themselves, where an array's methods go through Python: this is done at every step.
         shifted = outputs - np.maximum.reduce(outputs, axis=-1, keepdims=True)
         cumulative = np.add.accumulate(np.exp(shifted), axis=-1)
-        total = cumulative[:, -1:]
-        if noise is None:
-            actions = shifted.argmax(axis=-1)
-        else:
-            # The product may round up to the total; the last action is then meant.
-            actions = np.minimum(np.add.reduce(cumulative <= noise * total, axis=-1), self.outputs - 1)
-        picked = shifted.take(actions + _row_starts(len(actions), self.outputs))
-        return Draw(actions, picked - np.log(total[:, 0]))
+        # The product may round up to the total; the last action is then meant.
+        passed = np.add.reduce(cumulative <= noise * cumulative[:, -1:], axis=-1)
+        return np.asarray(np.minimum(passed, self.outputs - 1))
 
     def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
         """Return `[B]` log-probabilities."""
-        shifted = outputs - outputs.max(axis=-1, keepdims=True)
-        picked = shifted[np.arange(len(actions)), actions]
-        return np.asarray(picked - np.log(np.exp(shifted).sum(axis=-1)))
+        shifted = outputs - np.maximum.reduce(outputs, axis=-1, keepdims=True)
+        picked = shifted.take(actions + _row_starts(len(actions), self.outputs))
+        return np.asarray(picked - np.log(np.add.reduce(np.exp(shifted), axis=-1)))
 
     def log_prob(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
         """Return `[B]` log-probabilities."""
@@ -186,14 +188,14 @@ class MultiCategorical(Distribution):
         """Return `[rows, D]` uniform numbers in [0, 1)."""
         return rng.random((rows, len(self._parts)))
 
-    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+    def pick(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Array:
         """Return actions `[B, D]`."""
-        draws = [
-            part.draw(outputs[:, where], None, None if noise is None else noise[:, i : i + 1])
-            for i, (part, where) in enumerate(zip(self._parts, self._slices, strict=True))
+        columns = enumerate(zip(self._parts, self._slices, strict=True))
+        picked = [
+            part.pick(outputs[:, where], None, None if noise is None else noise[:, i : i + 1])
+            for i, (part, where) in columns
         ]
-        log_probs = np.stack([draw.log_probs for draw in draws], axis=1).sum(axis=1)
-        return Draw(np.stack([draw.actions for draw in draws], axis=1), log_probs)
+        return np.stack(picked, axis=1)
 
     def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
         """Return `[B]` log-probabilities."""
@@ -236,10 +238,10 @@ class Bernoulli(Distribution):
         """Return `[rows, D]` uniform numbers in [0, 1)."""
         return rng.random((rows, self.outputs))
 
-    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+    def pick(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Array:
         """Return actions `[B, D]` of zeros and ones."""
-        actions = (outputs > 0.0) if noise is None else noise < np.exp(outputs - _softplus(outputs))
-        return Draw(actions.astype(np.int8), self.log_probs(outputs, None, actions))
+        is_one = (outputs > 0.0) if noise is None else noise < np.exp(outputs - _softplus(outputs))
+        return np.asarray(is_one.astype(np.int8))
 
     def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
         """Return `[B]` log-probabilities."""
@@ -280,11 +282,10 @@ class Normal(Distribution):
         """Return `[rows, D]` standard normal numbers."""
         return rng.standard_normal((rows, self.outputs), dtype=np.float32)
 
-    def draw(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Draw:
+    def pick(self, outputs: Array, log_std: Array | None, noise: Array | None) -> Array:
         """Return actions `[B, D]`, not clipped to any bounds."""
         assert log_std is not None
-        actions = outputs.copy() if noise is None else outputs + np.exp(log_std) * noise
-        return Draw(actions, self.log_probs(outputs, log_std, actions))
+        return outputs.copy() if noise is None else np.asarray(outputs + np.exp(log_std) * noise)
 
     def log_probs(self, outputs: Array, log_std: Array | None, actions: Array) -> Array:
         """Return `[B]` log-densities."""

@@ -69,21 +69,26 @@ class ActionHeads:
         return [np.concatenate(column) for column in zip(*by_row, strict=True)]
 
     def draw(self, outputs: Array, log_std: Array | None, noise: Sequence[Array] | None) -> ActionDraw:
-        """Return the actions that `noise` picks, or the most likely ones where it is None."""
-        if len(self._heads) == 1:
-            (head,) = self._heads
-            drawn = head.distribution.draw(outputs, log_std, None if noise is None else noise[0])
-            return ActionDraw({head.slot: _shaped(drawn.actions, head)}, drawn.log_probs)
+        """Return what `pick` does, with joint log-probabilities."""
+        actions = self.pick(outputs, log_std, noise)
+        return ActionDraw(actions, self.log_probs(outputs, log_std, actions))
+
+    def pick(self, outputs: Array, log_std: Array | None, noise: Sequence[Array] | None) -> dict[str, Array]:
+        """Return the actions that `noise` picks by slot, or the most likely ones where it is None."""
         actions: dict[str, Array] = {}
-        log_probs: Array | None = None
-        for index, head in enumerate(self._heads):
+        for index, h in enumerate(self._heads):
             part = None if noise is None else noise[index]
-            scale = None if log_std is None else log_std[head.log_std]
-            drawn = head.distribution.draw(outputs[:, head.outputs], scale, part)
-            actions[head.slot] = _shaped(drawn.actions, head)
-            log_probs = drawn.log_probs if log_probs is None else log_probs + drawn.log_probs
-        assert log_probs is not None
-        return ActionDraw(actions, log_probs)
+            picked = h.distribution.pick(outputs[:, h.outputs], _part(log_std, h), part)
+            actions[h.slot] = picked.astype(h.spec.dtype, copy=False).reshape((len(picked), *h.spec.shape))
+        return actions
+
+    def log_probs(self, outputs: Array, log_std: Array | None, actions: Mapping[str, Array]) -> Array:
+        """Return the joint log-probabilities `[B]` of actions, in numpy."""
+        parts = [
+            h.distribution.log_probs(outputs[:, h.outputs], _part(log_std, h), _flat(actions[h.slot], h))
+            for h in self._heads
+        ]
+        return parts[0] if len(parts) == 1 else np.add.reduce(parts)
 
     def log_prob(
         self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: Mapping[str, torch.Tensor]
@@ -136,10 +141,6 @@ def _part(log_std: Either | None, head: _Head) -> Either | None:
 def _flat(actions: Either, head: _Head) -> Either:
     expected = 1 if head.spec.kind == "discrete" else 2
     return actions if actions.ndim == expected else actions.reshape(len(actions), -1)
-
-
-def _shaped(actions: Array, head: _Head) -> Array:
-    return actions.astype(head.spec.dtype, copy=False).reshape((len(actions), *head.spec.shape))
 
 
 def _sum(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -86,6 +86,9 @@ class FrozenMLP:
 
     Layers of policy and value function that have the same place in either are done together, as a stack of two. Use
     `FrozenMLP.can_freeze` first; not every activation exists in numpy.
+
+    Attributes:
+        is_split: whether the policy has layers of its own, so that `outputs` costs less than a prediction.
     """
 
     def __init__(self, network: ActorCriticMLP) -> None:
@@ -94,7 +97,9 @@ class FrozenMLP:
         towers = [network.policy_layers] if network.config.shared else [network.policy_layers, network.value_layers]
         self._layers = [_frozen(layers) for layers in zip(*towers, strict=True)]
         self._policy_head, self._value_head = _frozen([network.policy_head]), _frozen([network.value_head])
+        self._tower = [(weight[0], bias[0]) for weight, bias in (*self._layers, self._policy_head)]
         self._hidden: dict[int, list[Array]] = {}  # by number of rows, made once
+        self.is_split = not network.config.shared
 
     @staticmethod
     def can_freeze(network: nn.Module) -> bool:
@@ -130,6 +135,18 @@ class FrozenMLP:
         values = np.matmul(hidden[-1], value_weight[0, :, 0])
         values += value_bias[0, 0]
         return Prediction(outputs, values)
+
+    def outputs(self, observations: Mapping[str, Array]) -> Array:
+        """Return the policy's outputs `[B, outputs]` alone, whose bits depend on `B`."""
+        hidden = flat_rows(observations, self._specs)
+        for weight, bias in self._tower[:-1]:
+            hidden = np.matmul(hidden, weight)
+            hidden += bias
+            self._activate(hidden)
+        weight, bias = self._tower[-1]
+        result = np.matmul(hidden, weight)
+        result += bias
+        return np.asarray(result)
 
     def _by_row(self, inputs: Array) -> Prediction:
         # A stack of one-row matrices is what numpy multiplies one by one.

@@ -197,6 +197,27 @@ def test_a_sticky_frame_repeats_the_action_of_the_one_before() -> None:
     assert frames(bare("Pong", stickiness=1.0), steps=2) == [0] * 8
 
 
+def test_the_action_that_sticks_is_in_the_state_and_forgotten_with_the_game() -> None:
+    loose, sticky = bare("Pong", frame_skip=1), bare("Pong", stickiness=1.0, frame_skip=1)
+    loose.reset(seed=1)
+    sticky.reset(seed=1)
+    loose.step(2)
+    sticky.set_state(loose.get_state())
+    recorder = Recorder(sticky._ale)
+    sticky._ale = recorder
+
+    sticky.step(3)
+    sticky.reset(seed=1)
+    recorder.taken.clear()
+    sticky.step(3)
+    after_reset = list(recorder.taken)
+    sticky.set_state(loose.get_state())
+    sticky.step(3)
+
+    assert after_reset == [0]
+    assert recorder.taken == [0, 3]
+
+
 def test_states_of_another_form_are_refused() -> None:
     env = bare("Pong")
     env.reset(seed=1)

@@ -90,8 +90,11 @@ def test_a_stack_holds_the_last_observations_and_begins_full_of_the_first() -> N
 def test_what_somebody_does_to_a_stack_changes_no_later_one() -> None:
     env = FrameStack(Script([0.0] * 9), FrameStackConfig(n=2))
     env.reset()[0].fill(7)
-    env.step(0)[0].fill(7)
+    second = env.step(0)[0]
+    found = second[:, 0].tolist()
+    second.fill(7)
 
+    assert found == [0, 1]
     assert env.step(0)[0][:, 0].tolist() == [1, 2]
 
 

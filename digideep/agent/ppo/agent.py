@@ -22,7 +22,7 @@ from digideep.agent.ppo.config import LOG_STD_BOUND, PPOConfig
 from digideep.agent.ppo.crash import Origin, bad_numbers, batch_of, crash_batch, first_bad
 from digideep.agent.ppo.learner import choose_path, fused_gradients, packed_gradients, reference_gradients
 from digideep.agent.ppo.losses import FIGURES, Losses, LossOptions, PPOBatch
-from digideep.agent.ppo.policy import FrozenPolicy, PPOActor
+from digideep.agent.ppo.policy import FrozenPolicy, LatePPOActor, PPOActor
 from digideep.agent.returns import explained_variance, gae
 from digideep.agent.schedules import linear
 from digideep.errors import NonFiniteError
@@ -130,7 +130,8 @@ class PPOAgent(Agent):
         """Return the policy of now; actors between two updates share one copy of the weights."""
         if self._frozen is None:
             self._frozen = FrozenPolicy(self.policy)
-        return PPOActor(
+        kind = PPOActor if self._frozen.outputs is None else LatePPOActor
+        return kind(
             self._frozen,
             normalizer=normalizer,
             rng=self._action_rng,

@@ -19,7 +19,7 @@ from digideep.spec import ArraySpec
 from digideep.types import ActorOutput
 from digideep.utility.statistics import Normalizer
 
-__all__ = ["FrozenPolicy", "PPOActor"]
+__all__ = ["FrozenPolicy", "LatePPOActor", "PPOActor"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -35,8 +35,10 @@ class FrozenPolicy:
         self.log_std = None if policy.log_std is None else policy.log_std.detach().cpu().numpy().copy()
         network = policy.network
         self.predict: Callable[..., Prediction]
+        self.outputs: Callable[[Mapping[str, Array]], Array] | None = None  # of the policy, where they alone cost less
         if isinstance(network, ActorCriticMLP) and FrozenMLP.can_freeze(network):
-            self.predict = FrozenMLP(network)
+            self.predict = frozen = FrozenMLP(network)
+            self.outputs = frozen.outputs if frozen.is_split else None
         else:
             self.predict = _FrozenModule(policy)
 
@@ -105,6 +107,34 @@ class PPOActor:
         if not math.isfinite(outputs.dot(outputs) + values.dot(values)):
             _refuse_nonfinite(prediction, name=self._name)
         return prediction
+
+
+class LatePPOActor(PPOActor):
+    """A `PPOActor` that gives actions at once and what belongs to them for a whole chunk, see `LateActor`."""
+
+    def choose(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return sampled raw actions for raw observations `[N, ...]`.
+
+        Raises:
+            NonFiniteError: the network gave NaN or infinity.
+        """
+        frozen = self._frozen
+        assert frozen.outputs is not None
+        outputs = frozen.outputs(self._normalizer.observations(observations))
+        flat = outputs.ravel()
+        if not math.isfinite(flat.dot(flat)):
+            _refuse_nonfinite(Prediction(outputs, np.zeros(len(outputs), np.float32)), name=self._name)
+        return frozen.heads.pick(outputs, frozen.log_std, frozen.heads.noise(self._rng, len(outputs)))
+
+    def complete(self, observations: Mapping[str, Array], actions: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return `log_probs` and `values` for rows `[R, ...]` of observations and actions.
+
+        Raises:
+            NonFiniteError: the network gave NaN or infinity.
+        """
+        prediction = self.predict(observations, rowwise=False)
+        log_probs = self._frozen.heads.log_probs(prediction.outputs, self._frozen.log_std, actions)
+        return {"log_probs": log_probs, "values": prediction.values}
 
 
 class _FrozenModule:
