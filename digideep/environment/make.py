@@ -235,7 +235,9 @@ def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
         raise UsageError(f"{where}: expected a registered environment, found that {found}{hint}")
     newest = gymnasium.envs.registration.get_env_id(namespace, base, latest)
     if version is None:
-        logger.warning("/env/model_name: %r has no version, taking %r", name, newest)
+        if name not in _told:
+            _told.add(name)
+            logger.warning("/env/model_name: %r has no version, taking %r", name, newest)
         return registry[newest]
     state = "an old version that is gone" if version < latest else "not registered"
     raise UsageError(f"{where}: expected a registered version, found {name!r}, which is {state}; use {newest!r}")

@@ -233,12 +233,7 @@ def _load(layer: Layer, saved: Mapping[str, Any]) -> None:
         if name not in attributes:
             delattr(layer, name)
     for name, value in attributes.items():
-        now = getattr(layer, name, None)
-        if isinstance(value, str) and isinstance(now, int | float | np.generic):
-            raise CheckpointError(
-                f"environment state: expected a number in {type(layer).__name__}.{name}, found {value[:40]!r}"
-            )
-        setattr(layer, name, unpack(value, into=now))
+        setattr(layer, name, unpack(value, into=getattr(layer, name, None)))
 
 
 def _space_generators(layer: Layer) -> dict[str, list[Any]]:

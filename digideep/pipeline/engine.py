@@ -317,9 +317,9 @@ class SerialEngine:
 
         threads = config.num_threads
         if threads == "auto":
-            threads = self.chosen.get("threads") or choose_threads(self._network(agents)[0])
+            threads = self.chosen.get("threads") or choose_threads(*self._network(agents))
         torch.set_num_threads(threads)
-        if self._network(agents)[0] in ("cnn", "rnn"):
+        if self._network(agents)[0] != "mlp":
             keep_freed_memory()
         logger.info("torch threads: %d (/engine/num_threads)", threads)
         self.chosen["threads"] = threads

@@ -24,6 +24,7 @@ _SET_THREADS = tuple(
     f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")
 )  # what it is called in the OpenBLAS of numpy's wheels, and in others
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_WIDE_LAYER = 256  # from here on products gain from a second thread
 _SMALL_MLP_WIDTH = 512  # wider networks gain from a GPU, narrower ones lose to the transfers
 
 
@@ -102,12 +103,16 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
-def choose_threads(network_class: str) -> int:
-    """Return torch's threads by rule: every granted core for networks with convolutions or recurrence, else one.
+def choose_threads(network_class: str, width: int) -> int:
+    """Return torch's threads by rule: every granted core for convolutions, recurrence and wide layers, else one.
 
-    Small products lose more to waking threads than they gain; what a network of the user's own gains nobody knows.
+    Small products lose more to waking threads than they gain.
+
+    Args:
+        network_class: `mlp`, `cnn`, `rnn` or `custom`.
+        width: units of the widest layer, as far as the network's configuration tells.
     """
-    return granted_cores() if network_class in ("cnn", "rnn") else 1
+    return granted_cores() if network_class in ("cnn", "rnn") or width >= _WIDE_LAYER else 1
 
 
 def device_name(device: str) -> str:

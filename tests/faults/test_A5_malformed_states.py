@@ -21,8 +21,9 @@ LATE = [
     *(("runner", "progress", name) for name in ("frame", "fraction")),
     *(("explorer.train", name) for name in ("restarts", "environments")),
 ]
-# An attribute of an environment that is None at its start: what it becomes, nobody but its author knows.
-OPEN = "steps_beyond_terminated"
+# Which types an attribute of an environment may take nobody but its author knows (Blackjack's turn from numbers to
+# text): with another one it may raise, which is told as every error of an environment is.
+OPEN = "attributes"
 
 
 def _leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -116,7 +116,7 @@ def test_workers_without_an_environment_are_told(caplog: pytest.LogCaptureFixtur
         made = explorer(num_envs=1, num_workers=3)
     made.close()
 
-    assert [record.getMessage() for record in caplog.records if "num_workers" in record.getMessage()] == [
+    assert [record.getMessage() for record in caplog.records if record.getMessage().startswith("num_workers")] == [
         "num_workers: 3 asked for, 1 taken, since there are 1 environments"
     ]
     assert made.num_workers == 1

@@ -43,7 +43,7 @@ def test_newest_best_and_milestones_are_kept(command: Run, toy: Toy) -> None:
     assert [entry["name"] for entry in summary["checkpoints"]] == [f"checkpoint-{n}" for n in checkpoints(session)]
     scores = [row["data"]["test/return"]["mean"] for row in rows(session / "varlog.jsonl")]
     assert summary["best_test"]["mean_return"] == pytest.approx(max(scores))
-    assert best == 2 * (scores.index(max(scores)) + 1)
+    assert best == 2 * (len(scores) - scores[::-1].index(max(scores)))  # among equals the latest
 
 
 @pytest.mark.parametrize(

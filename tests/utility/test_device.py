@@ -78,7 +78,8 @@ def test_small_networks_compute_in_one_thread_and_others_in_every_granted_core(m
     monkeypatch.setattr(device.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
 
-    assert (choose_threads("mlp"), choose_threads("cnn")) == (1, 8)
+    assert (choose_threads("mlp", 64), choose_threads("cnn", 0)) == (1, 8)
+    assert (choose_threads("custom", 255), choose_threads("custom", 256)) == (1, 8)
     monkeypatch.setattr(device, "_cgroup_cores", lambda: 2.5)
     assert granted_cores() == 2
     monkeypatch.setattr(device, "_cgroup_cores", lambda: 0.5)
