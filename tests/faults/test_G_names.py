@@ -101,7 +101,8 @@ MODEL_NAMES = [
     "", " ", "CartPol-v1", "cartpole-v1", "CartPole-v9", "CartPole-v1 ", "CartPole-v01", "CartPole_v1",
     "CartPole-v1-v1",
     "CartPole-vx", "x" * 300, "../x", "/etc/passwd", "a:b:c", ":CartPole-v1", "CartPole-v1:", "none_at_all:X-v0",
-    "os:NoSuch-v0", "a b:X-v0", "ALE/Pong-v9", "ALE/Nothing-v5", "Hopper-v2", "LunarLander-v2", "\u202eCartPole-v1", "\0",
+    "os:NoSuch-v0", "a b:X-v0", "ALE/Pong-v9", "ALE/Nothing-v5", "Hopper-v2", "LunarLander-v2",
+    "\u202eCartPole-v1", "\0",
 ]  # fmt: skip
 
 
