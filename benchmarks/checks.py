@@ -42,16 +42,20 @@ class Cost(NamedTuple):
 
 
 class Counted:
-    """Stands in for a function of a module or class, counts its calls and keeps the last arguments."""
+    """Stands in for a function of a module or class, counts its calls and keeps the last arguments.
 
-    def __init__(self, owner: Any, name: str) -> None:
+    With `among` only calls with so many positional arguments count.
+    """
+
+    def __init__(self, owner: Any, name: str, *, among: int | None = None) -> None:
         self.calls = 0
         self.arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self.function: Callable[..., Any] = getattr(owner, name)
 
         def counted(*positional: Any, **named: Any) -> Any:
-            self.calls += 1
-            self.arguments = (positional, named)
+            if among in (None, len(positional)):
+                self.calls += 1
+                self.arguments = (positional, named)
             return self.function(*positional, **named)
 
         setattr(owner, name, counted)
@@ -80,7 +84,7 @@ def main() -> int:
 
 def _measure(epochs: int) -> tuple[list[Cost], float]:
     import digideep
-    from digideep.agent.ppo.policy import PPOActor
+    from digideep.agent.ppo import policy
     from digideep.environment import explorer
     from digideep.environment.playing import ActionGuard
     from digideep.model.flat import FlatParameters
@@ -90,10 +94,12 @@ def _measure(epochs: int) -> tuple[list[Cost], float]:
 
     called = {
         "actions before they reach the environments": Counted(ActionGuard, "check"),
+        "outputs of the policy, of a step": Counted(policy, "_check_finite", among=2),
+        "outputs and values of a chunk": Counted(policy, "_check_finite", among=3),
         "observations and rewards of a chunk": Counted(explorer, "first_bad"),
         "the state of a save (every fifth epoch)": Counted(contents, "_check_finite"),
     }
-    predicted, clipped = Counted(PPOActor, "predict"), Counted(FlatParameters, "clip_gradients")
+    clipped = Counted(FlatParameters, "clip_gradients")
     ends: list[float] = []
     log = Runner.log
 
@@ -108,31 +114,20 @@ def _measure(epochs: int) -> tuple[list[Cost], float]:
         digideep.run("digideep.params.cartpole_ppo", cpanel=knobs, session_path=directory, log_level="error")
     epoch_s = min(b - a for a, b in itertools.pairwise(ends))
     costs = [Cost(name, counted.calls / epochs, counted.microseconds()) for name, counted in called.items()]
-    costs += _expressions(predicted, clipped, frames=frames, epochs=epochs)
+    costs += _expressions(clipped, frames=frames, epochs=epochs)
     return costs, epoch_s
 
 
-def _expressions(predicted: Counted, clipped: Counted, *, frames: int, epochs: int) -> list[Cost]:
+def _expressions(clipped: Counted, *, frames: int, epochs: int) -> list[Cost]:
     """Return what the checks cost that are expressions in functions which do more."""
-    positional, named = predicted.arguments
-    prediction = predicted.function(*positional, **named)
     largest, reward, norm = float(np.finfo(np.float32).max), 1.0, 0.5
     calls = timeit.Timer(lambda: None)
     nothing = min(calls.repeat(_ROUNDS, _PER_ROUND)) / _PER_ROUND * 1e6
     expressions: list[tuple[str, float, Callable[[], Any]]] = [
         ("each reward", frames, lambda: not -largest <= reward <= largest),
-        (
-            "outputs of the policy",
-            predicted.calls / epochs,
-            lambda: _is_finite(prediction.outputs.ravel(), prediction.values.ravel()),
-        ),
         ("norm of the gradient, loss", 2 * clipped.calls / epochs, lambda: not math.isfinite(norm)),
     ]
     return [Cost(name, count, max(0.0, _microseconds(act) - nothing)) for name, count, act in expressions]
-
-
-def _is_finite(outputs: np.ndarray, values: np.ndarray) -> bool:
-    return math.isfinite(outputs.dot(outputs) + values.dot(values))
 
 
 def _microseconds(act: Callable[[], Any]) -> float:

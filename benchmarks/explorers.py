@@ -30,7 +30,10 @@ _LEAST = 5  # pairs
 
 
 class Compared(NamedTuple):
-    """How `auto` does against one way: ratios above 1 where it makes more steps; rates in steps a second, or 0."""
+    """How `auto` does against one way: ratios above 1 where it makes more steps; rates in steps a second.
+
+    Both rates are 0 where it has chosen that way itself.
+    """
 
     environment: str
     num_envs: int

@@ -14,7 +14,7 @@ from benchmarks.installing import ROOT
 from benchmarks.result import Result, parse_result
 from benchmarks.settings import SETTINGS
 
-__all__ = ["Cores", "Failed", "environment", "on_cores", "run_in_turns", "run_one", "say"]
+__all__ = ["Cores", "Failed", "environment", "on_cores", "output_of", "run_in_turns", "run_one", "say"]
 
 _LONGEST_S = 3600.0
 # A machine may set these for some old build of a library; what a contender's own libraries choose is what counts.
@@ -54,6 +54,30 @@ def on_cores(command: Sequence[str], cores: int) -> list[str]:
     return ["taskset", "-c", ",".join(str(core) for core in range(cores)), *command]
 
 
+def output_of(command: Sequence[str], cores: Cores, *, longest_s: float = _LONGEST_S) -> str:
+    """Return what a program prints on standard output.
+
+    Raises:
+        Failed: it has not ended after `longest_s`, or with another exit code than 0.
+    """
+    try:
+        finished = subprocess.run(
+            on_cores(command, cores.number),
+            cwd=ROOT,
+            env=environment(cores.threads),
+            capture_output=True,
+            text=True,
+            timeout=longest_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"expected an end within {longest_s:.0f} s, found none") from error
+    if finished.returncode:
+        said = finished.stderr.strip().splitlines() or ["nothing"]
+        raise Failed(f"expected exit code 0, found {finished.returncode}: {said[-1][:300]}")
+    return finished.stdout
+
+
 def run_one(contender: Contender, setting_id: str, *, seed: int, frames: int, cores: Cores) -> Result:
     """Return the result of one run.
 
@@ -62,22 +86,7 @@ def run_one(contender: Contender, setting_id: str, *, seed: int, frames: int, co
     """
     command = [*contender.command(), setting_id, f"--seed={seed}", f"--frames={frames}", f"--threads={cores.threads}"]
     try:
-        finished = subprocess.run(
-            on_cores(command, cores.number),
-            cwd=ROOT,
-            env=environment(cores.threads),
-            capture_output=True,
-            text=True,
-            timeout=_LONGEST_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"expected an end within {_LONGEST_S:.0f} s, found none") from error
-    if finished.returncode:
-        said = finished.stderr.strip().splitlines() or ["nothing"]
-        raise Failed(f"expected exit code 0, found {finished.returncode}: {said[-1][:300]}")
-    try:
-        return parse_result(finished.stdout)
+        return parse_result(output_of(command, cores))
     except ValueError as error:
         raise Failed(str(error)) from error
 

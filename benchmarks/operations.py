@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.installing import ROOT, is_installed, python_of
-from benchmarks.measure import Cores, Failed, environment, on_cores, say
+from benchmarks.measure import Cores, Failed, environment, on_cores, output_of, say
 from benchmarks.settings import SETTINGS
 from benchmarks.tables import Figure
 
-__all__ = ["limits", "paired", "single_operations", "start_up", "stepping"]
+__all__ = ["error_s", "limits", "paired", "single_operations", "start_up", "stepping"]
 
 _LONGEST_S = 600.0
 _SB3 = "Stable-Baselines3"
 _NOTES = {"save, until it is durable": f"{_SB3}, which does not wait for the disk"}
 _LIMITED = ("B1", "B2", "B3-pendulum", "B3-halfcheetah", "B4")
-_PRESET = ("-m", "digideep.main", "--params", "cartpole_ppo", "--set")
+_PRESET = ("-m", "digideep.main", "--params", "digideep.params.cartpole_ppo", "--set")
 
 
 def single_operations(*, repetitions: int, cores: Cores) -> list[Figure]:
@@ -67,14 +67,14 @@ def start_up(*, repetitions: int, cores: Cores) -> list[Figure]:
     python = sys.executable
     nothing, torch = "python -c pass", 'python -c "import torch"'
     measures: list[tuple[str, str, Callable[[], float]]] = [
-        ("`digideep --help`", nothing, lambda: _wall([python, "-m", "digideep.main", "--help"], cores, 0)),
-        ("error in a knob", nothing, lambda: _wall([python, *_PRESET, "lr=fast"], cores, 2)),
-        ("error in an environment id", nothing, lambda: _wall([python, *_PRESET, "model_name=CartPol-v1"], cores, 2)),
+        ("`digideep --help`", nothing, lambda: _wall([python, "-m", "digideep.main", "--help"], cores)),
+        ("error in a knob", nothing, lambda: error_s("lr=fast", cores, says="'fast'")),
+        ("error in an environment id", nothing, lambda: error_s("model_name=CartPol-v1", cores, says="CartPole-v1")),
         ("first update of `cartpole_ppo`", torch, lambda: _first_update(cores)),
     ]
     others: dict[str, Callable[[], float]] = {
-        nothing: lambda: _wall([python, "-c", "pass"], cores, 0),
-        torch: lambda: _wall([python, "-c", "import torch"], cores, 0),
+        nothing: lambda: _wall([python, "-c", "pass"], cores),
+        torch: lambda: _wall([python, "-c", "import torch"], cores),
     }
     taken: dict[str, list[float]] = {name: [] for name in (*others, *(name for name, _, _ in measures))}
     for number in range(1, repetitions + 1):
@@ -109,6 +109,8 @@ def stepping(*, repetitions: int, cores: Cores) -> list[Figure]:
     found: dict[tuple[str, str], Figure] = {}
     for number in range(1, repetitions + 1):
         for row in json.loads(_output([sys.executable, "-m", "benchmarks.stepping"], cores, longest_s=3600.0)):
+            if not row["rate"]:  # what `auto` chose is not compared with itself
+                continue
             name, way = f"{row['environment']} x {row['num_envs']}", str(row["way"])
             group = "saves state" if row["saves_state"] else ""
             figure = found.setdefault((name, way), Figure(name, "steps/s", way, [], [], compares="rate", group=group))
@@ -120,29 +122,36 @@ def stepping(*, repetitions: int, cores: Cores) -> list[Figure]:
 
 
 def _output(command: Sequence[str], cores: Cores, *, longest_s: float = _LONGEST_S) -> str:
+    try:
+        return output_of(command, cores, longest_s=longest_s)
+    except Failed as error:
+        raise Failed(f"{' '.join(command)}: {error}") from error
+
+
+def error_s(change: str, cores: Cores, *, says: str) -> float:
+    """Return the seconds until a wrong change of a preset is told.
+
+    Raises:
+        Failed: the error is another one, whose line does not have `says` in it.
+    """
+    return _wall([sys.executable, *_PRESET, change], cores, expected=2, says=says)
+
+
+def _wall(command: Sequence[str], cores: Cores, *, expected: int = 0, says: str = "") -> float:
+    began = time.monotonic()
     finished = subprocess.run(
         on_cores(command, cores.number),
         cwd=ROOT,
         env=environment(cores.threads),
         capture_output=True,
         text=True,
-        timeout=longest_s,
         check=False,
-    )
-    if finished.returncode:
-        said = finished.stderr.strip().splitlines() or ["nothing"]
-        raise Failed(f"{' '.join(command)}: expected exit code 0, found {finished.returncode}: {said[-1][:300]}")
-    return finished.stdout
-
-
-def _wall(command: Sequence[str], cores: Cores, expected: int) -> float:
-    began = time.monotonic()
-    finished = subprocess.run(
-        on_cores(command, cores.number), cwd=ROOT, env=environment(cores.threads), capture_output=True, check=False
     )
     taken = time.monotonic() - began
     if finished.returncode != expected:
         raise Failed(f"{' '.join(command)}: expected exit code {expected}, found {finished.returncode}")
+    if says not in finished.stderr:
+        raise Failed(f"{' '.join(command)}: expected an error with {says}, found {finished.stderr.strip()[:300]}")
     return taken
 
 

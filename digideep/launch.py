@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,10 +28,12 @@ from digideep.utility.node import Config, configure
 from digideep.utility.tree import split
 
 if TYPE_CHECKING:
+    from digideep.environment.config import EnvConfig, ExplorerConfig
     from digideep.pipeline import relaunch, trust
     from digideep.pipeline.layout import SessionPaths
     from digideep.pipeline.runner import Outcome, Runner
     from digideep.pipeline.session import Session
+    from digideep.spec import EnvSpec
 
 __all__ = ["Ended", "launch"]
 
@@ -105,29 +107,41 @@ def _lineage(loaded: LoadedParams) -> dict[str, Any] | None:
 def _check_environment(loaded: LoadedParams) -> None:
     """Make one environment, so that a wrong id or space is told before anything is on disk or heavy is imported.
 
+    Where tests have another one it is made too: a test may be hours away.
+
     An environment that fails by itself is no wrong input: it fails again in the session, which then stays.
 
     Raises:
         EnvironmentFailure: making one takes longer than a step may.
     """
     from digideep.environment.config import EnvConfig, ExplorerConfig
-    from digideep.environment.trial import check_env
+    from digideep.pipeline.failure import play_env
 
     config = configure(loaded.params["env"], where="/env", expected=EnvConfig)
     explorer = configure(
         loaded.params["explorer"]["train"], where="/explorer/train", allowed=loaded.allowed, expected=ExplorerConfig
     )
+    played = play_env(loaded.params)
     with stdout.bounded():
-        check_env(
-            config,
-            in_worker=explorer.num_workers not in (0, "auto"),
-            step_timeout_s=explorer.step_timeout_s,
-            allowed=loaded.allowed,
-        )
+        spec = _spec(config, explorer, allowed=loaded.allowed)
         if explorer.backend not in ("auto", "single"):
             from digideep.environment.vec.backend import check_backend
 
             check_backend(explorer, config, allowed=loaded.allowed)
+        if played == loaded.params["env"]:
+            return
+        shown = _spec(configure(played, where="/env", expected=EnvConfig), explorer, allowed=loaded.allowed)
+    if shown is not None:
+        from digideep.pipeline.evaluation import check_spaces
+
+        check_spaces(shown, spec)
+
+
+def _spec(config: EnvConfig, explorer: ExplorerConfig, *, allowed: Sequence[str]) -> EnvSpec | None:
+    from digideep.environment.trial import check_env
+
+    in_worker, limit_s = explorer.num_workers not in (0, "auto"), explorer.step_timeout_s
+    return check_env(config, in_worker=in_worker, step_timeout_s=limit_s, allowed=allowed)
 
 
 def _check_memories(experiment: Experiment) -> None:

@@ -47,7 +47,7 @@ FORBIDDEN_MODULES = {
     "pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "jsonpickle", "shelve", "marshal", "zipimport",
     "ctypes", "cffi", "code", "codeop",
 }  # fmt: skip
-C_LIBRARY = ("digideep.utility.device", "ctypes")  # mallopt(3), for which Python has no other way
+C_LIBRARY = ("digideep.utility.device", "ctypes")  # mallopt(3) and OpenBLAS, which Python reaches in no other way
 FORBIDDEN_CALLS = {
     "eval", "exec", "compile", "builtins.eval", "builtins.exec", "builtins.compile", "os.system", "os.popen",
     "subprocess.getoutput", "subprocess.getstatusoutput", "torch.load", "torch.jit.load", "torch.hub.load",

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as Registration
 
 from digideep.environment.wrappers.config import AtariPreprocessingConfig
-from digideep.errors import CheckpointError, MissingExtraError, UsageError
+from digideep.errors import CheckpointError, MissingExtraError, UsageError, one_line
 
 __all__ = ["AtariEnv", "preprocessed"]
 
@@ -31,21 +31,28 @@ _GREY_ONLY = ("obs_type", "sound_obs", "continuous", "continuous_action_threshol
 _STATE = ("ale", "screens", "lives", "last_action", "score", "goes_on")
 
 
-def preprocessed(registered: Registration, config: AtariPreprocessingConfig, kwargs: Mapping[str, Any]) -> Registration:
+def preprocessed(
+    registered: Registration,
+    config: AtariPreprocessingConfig,
+    *,
+    kwargs: Mapping[str, Any],
+    where: str = "/env/wrappers",
+) -> Registration:
     """Return the registration of the same game as an `AtariEnv`.
 
     Args:
         registered: by ale-py.
         config: of the preprocessing.
         kwargs: what the user has given the environment beside it.
+        where: path of the list of wrappers, for messages.
 
     Raises:
-        UsageError: it is no game of ale-py, or an argument is one that the preprocessing decides.
+        UsageError: it is no game of ale-py, or an argument is wrong, or one that the preprocessing decides.
     """
     entry = registered.entry_point
     if not (isinstance(entry, str) and entry.startswith(_ENTRY)):
         raise UsageError(
-            f"/env/wrappers/0: expected a game of ale-py such as 'ALE/Pong-v5' below AtariPreprocessingConfig, found "
+            f"{where}/0: expected a game of ale-py such as 'ALE/Pong-v5' below AtariPreprocessingConfig, found "
             f"{registered.id!r}; leave that wrapper out"
         )
     own = {field.name for field in dataclasses.fields(config)}
@@ -53,18 +60,38 @@ def preprocessed(registered: Registration, config: AtariPreprocessingConfig, kwa
         if name in _INSTEAD or name in own:
             raise UsageError(
                 f"/env/env_kwargs: expected no {name!r} beside AtariPreprocessingConfig, found one; "
-                f"set {_INSTEAD.get(name, name)!r} in /env/wrappers"
+                f"set {_INSTEAD.get(name, name)!r} in {where}"
             )
         if name in _GREY_ONLY:
             raise UsageError(
                 f"/env/env_kwargs: expected no {name!r} beside AtariPreprocessingConfig, which shows grey pictures and "
                 f"takes discrete actions, found one; leave one of the two out"
             )
+    _check_arguments(kwargs)
     kept = {name: value for name, value in registered.kwargs.items() if name in _KEPT}
     entry_point: Any = AtariEnv
     return dataclasses.replace(
         registered, entry_point=entry_point, vector_entry_point=None, kwargs={**kept, **dataclasses.asdict(config)}
     )
+
+
+def _check_arguments(kwargs: Mapping[str, Any]) -> None:
+    if "game" in kwargs:
+        raise UsageError("/env/env_kwargs: expected the game in the id, found 'game' beside it; set model_name instead")
+    for name, kind, expected in (
+        ("mode", int, "an integer from 0"),
+        ("difficulty", int, "an integer from 0"),
+        ("max_num_frames_per_episode", int, "an integer from 0"),
+        ("full_action_space", bool, "true or false"),
+    ):
+        value = kwargs.get(name)
+        if name not in kwargs or (value is None and name in ("mode", "difficulty")):
+            continue
+        if type(value) is not kind or not 0 <= value < 2**31:
+            raise UsageError(
+                f"/env/env_kwargs: expected {expected} as {name!r}, found {one_line(repr(value), limit=60)}; "
+                f"write such a value"
+            )
 
 
 class AtariEnv(gymnasium.Env[Any, Any]):
@@ -83,6 +110,7 @@ class AtariEnv(gymnasium.Env[Any, Any]):
 
     Raises:
         MissingExtraError: opencv is not installed.
+        UsageError: the game has no such mode or difficulty.
     """
 
     metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 15}  # noqa: RUF012
@@ -240,10 +268,19 @@ def _emulator(game: str, *, mode: int | None, difficulty: int | None, max_frames
     ale.setBool("display_screen", shows)
     ale.setBool("sound", shows)
     ale.loadROM(roms.get_rom_path(game))
-    if mode is not None:
-        ale.setMode(mode)
-    if difficulty is not None:
-        ale.setDifficulty(difficulty)
+    for name, value, known, choose in (
+        ("mode", mode, ale.getAvailableModes, ale.setMode),
+        ("difficulty", difficulty, ale.getAvailableDifficulties, ale.setDifficulty),
+    ):
+        if value is None:
+            continue
+        if value not in known():
+            told = ", ".join(str(one) for one in sorted(known()))
+            raise UsageError(
+                f"/env/env_kwargs: expected a {name} that {game} has, found {value}; write one of {told}, or leave it "
+                f"out"
+            )
+        choose(value)
     ale.reset_game()
     return ale
 

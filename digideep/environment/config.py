@@ -27,6 +27,11 @@ class EnvConfig(Config):
         "clip", "box actions at the environment's door: clipped to its bounds, or mapped from [-1, 1] to them"
     )
 
+    @property
+    def wrappers_path(self) -> str:
+        """Path of the list in `wrappers`, for messages: in tests and plays that of `play_wrappers` stands there."""
+        return "/env/play_wrappers" if self.wrappers == self.play_wrappers else "/env/wrappers"
+
 
 @dataclass(frozen=True)
 class StatisticsConfig(Config):

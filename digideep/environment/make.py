@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -81,11 +82,12 @@ def make_env(
         EnvironmentFailure: the environment raised while it was made.
     """
     registered = made = prepare(config, allowed=allowed)
-    wrappers = wrapper_configs(config.wrappers, allowed=allowed)
+    listed = config.wrappers_path
+    wrappers = wrapper_configs(config.wrappers, where=listed, allowed=allowed)
     kwargs = arguments(config)
     first = wrappers[0] if wrappers else None
     if isinstance(first, AtariPreprocessingConfig):
-        made, wrappers = preprocessed(registered, first, kwargs), wrappers[1:]
+        made, wrappers = preprocessed(registered, first, kwargs=kwargs, where=listed), wrappers[1:]
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
 
@@ -96,7 +98,7 @@ def make_env(
             disable_env_checker=True,
             **kwargs,
         )
-        return wrap(env, wrappers, first=len(config.wrappers) - len(wrappers), allowed=allowed)
+        return wrap(env, wrappers, where=listed, first=len(config.wrappers) - len(wrappers), allowed=allowed)
 
     return record_for_replay(created(create, registered=registered, kwargs=kwargs, entry=made.entry_point))
 
@@ -325,11 +327,23 @@ def parameters_of(entry: Any) -> list[str] | None:
 
 @contextmanager
 def logged_warnings() -> Iterator[None]:
-    """Send the warnings of an environment and of Gymnasium to the log, where they neither raise nor clutter stderr."""
+    """Send the warnings of an environment and of Gymnasium to the log, where they neither raise nor clutter stderr.
+
+    MuJoCo, where it is imported already, would print those of its compiler for each environment anew.
+    """
+    printed: list[str] = []
+    mujoco = sys.modules.get("mujoco")
+    former = None if mujoco is None else mujoco.get_mju_user_warning()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        if mujoco is not None:
+            mujoco.set_mju_user_warning(printed.append)
+        try:
+            yield
+        finally:
+            if mujoco is not None:
+                mujoco.set_mju_user_warning(former)
+    for text in dict.fromkeys([*(str(warning.message) for warning in caught), *printed]):
         # Extension types built with SWIG warn at import about what their users cannot change.
         if text.startswith("builtin type ") or text in _told:
             continue

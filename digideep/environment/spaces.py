@@ -23,6 +23,7 @@ __all__ = [
     "ActionReader",
     "ObservationWriter",
     "action_slots",
+    "batch_of_actions",
     "discrete_start",
     "env_spec",
     "leaf_values",
@@ -287,16 +288,21 @@ def _kind(value: Any) -> str:
     return "None" if value is None else f"{type(value).__name__} {one_line(repr(value), limit=60)}"
 
 
-def _column(raw: Array, spec: ArraySpec, space: spaces.Space[Any], transform: Transform) -> list[Any]:
+def batch_of_actions(raw: Array, spec: ArraySpec, space: spaces.Space[Any], transform: Transform) -> Array:
+    """Return the actions `[N, ...]` of a space that is one array, in the environment's units and type; never a view."""
     values = to_environment(raw, spec, transform)
-    if isinstance(space, spaces.Discrete):
-        return values.tolist()  # type: ignore[no-any-return]
     dtype = np.dtype(space.dtype)
     if isinstance(space, spaces.Box) and dtype.kind in "iu":
         # Cut first: a float outside an integer's range has no meaning as one.
         limits = np.iinfo(dtype)
         values = np.clip(np.rint(values.astype(np.float64)), limits.min, np.nextafter(float(limits.max) + 1.0, 0.0))
-    converted = values.astype(dtype, copy=False)
+    return values.astype(dtype, copy=False)
+
+
+def _column(raw: Array, spec: ArraySpec, space: spaces.Space[Any], transform: Transform) -> list[Any]:
+    if isinstance(space, spaces.Discrete):
+        return to_environment(raw, spec, transform).tolist()  # type: ignore[no-any-return]
+    converted = batch_of_actions(raw, spec, space, transform)
     return list(converted) if converted.ndim > 1 else [converted[i, ...] for i in range(len(converted))]
 
 

@@ -45,7 +45,8 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
         if type(base).__name__ in _KEEP_THEIR_WORLD:
             base._destroy()
             base.world = type(base.world)(gravity=base.world.gravity)
-        self._rng = generator_state(base.np_random)
+        # What a seed replaces came from the operating system, and two equal runs would differ in it.
+        self._rng = generator_state(base.np_random) if seed is None else None
         self._seed, self._options = seed, options
         self._actions, self._steps = [], 0
         self._last, info = self.env.reset(seed=seed, options=options)
@@ -85,9 +86,10 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
             CheckpointError: the record is of no episode, or of another kind of generator.
             NotReproducibleError: the walk did not end where the record does.
         """
-        if state["before"] is None:
+        if state["before"] is not None:
+            set_generator_state(self.env.unwrapped.np_random, state["before"])
+        elif state["seed"] is None:
             raise CheckpointError("environment state: expected the record of an episode, found none")
-        set_generator_state(self.env.unwrapped.np_random, state["before"])
         self.reset(seed=state["seed"])
         for action in state["actions"]:
             self.step(action)

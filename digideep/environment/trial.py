@@ -18,6 +18,7 @@ __all__ = ["check_env", "trial_spec"]
 
 # Making one of these ends no process, so that no worker is needed to find out.
 _HARMLESS = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text", "digideep.testing")
+_OURS = "digideep."
 
 
 def trial_spec(
@@ -38,7 +39,8 @@ def trial_spec(
     registered = prepare(config, allowed=allowed)
     entry = registered.entry_point if isinstance(registered.entry_point, str) else ""
     made: VecEnv
-    if in_worker and not entry.startswith(_HARMLESS):
+    is_harmless = entry.startswith(_HARMLESS) and all(str(one.get("type")).startswith(_OURS) for one in config.wrappers)
+    if in_worker and not is_harmless:
         made = ProcessVecEnv(config, num_envs=1, num_workers=1, allowed=allowed, step_timeout_s=step_timeout_s)
     else:
         made = SerialVecEnv(config, num_envs=1, allowed=allowed, step_timeout_s=step_timeout_s)
@@ -46,17 +48,21 @@ def trial_spec(
         return made.spec
 
 
-def check_env(config: EnvConfig, *, in_worker: bool, step_timeout_s: float, allowed: Sequence[str] = BUILT_IN) -> None:
-    """Make one environment, as `trial_spec` does, before there is a session.
+def check_env(
+    config: EnvConfig, *, in_worker: bool, step_timeout_s: float, allowed: Sequence[str] = BUILT_IN
+) -> EnvSpec | None:
+    """Make one environment, as `trial_spec` does, before there is a session; return what it shows and takes.
 
-    What it raises while it is made, and a death of the worker, are left to the session, which keeps what is told.
+    What it raises while it is made, and a death of the worker, are left to the session, which keeps what is told; that
+    is None.
 
     Raises:
         EnvironmentFailure: it was not made within `step_timeout_s`.
         DigideepError: the input is wrong.
     """
     try:
-        trial_spec(config, in_worker=in_worker, step_timeout_s=step_timeout_s, allowed=allowed)
+        return trial_spec(config, in_worker=in_worker, step_timeout_s=step_timeout_s, allowed=allowed)
     except EnvironmentFailure as error:
         if getattr(error, "ending", "error") == "hang":
             raise
+        return None

@@ -148,7 +148,7 @@ class Categorical(Distribution):
 
     def log_prob(self, outputs: torch.Tensor, log_std: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
         """Return `[B]` log-probabilities."""
-        return torch.log_softmax(outputs, dim=-1).gather(1, actions[:, None]).squeeze(1)
+        return torch.log_softmax(outputs, dim=-1).gather(1, actions[:, None].long()).squeeze(1)
 
     def entropy(self, outputs: torch.Tensor, log_std: torch.Tensor | None) -> torch.Tensor:
         """Return `[B]` entropies."""
@@ -162,7 +162,9 @@ class Categorical(Distribution):
         exponentials = xp.exp(shifted)
         total = exponentials.sum(0)
         log_p, p = shifted - xp.log(total), exponentials / total
-        taken = (actions, xp.arange(len(actions), device=outputs.device))
+        # To torch small integers are no indices, and bytes are a mask.
+        choices = actions if xp is np else actions.long()
+        taken = (choices, xp.arange(len(choices), device=outputs.device))
         entropy = -(p * log_p).sum(0)
 
         def gradient(by_log_prob: Either, by_entropy: Either) -> HeadGradient:

@@ -98,7 +98,7 @@ class FrozenMLP:
         self._layers = [_frozen(layers) for layers in zip(*towers, strict=True)]
         self._policy_head, self._value_head = _frozen([network.policy_head]), _frozen([network.value_head])
         self._tower = [(weight[0], bias[0]) for weight, bias in (*self._layers, self._policy_head)]
-        self._hidden: dict[int, list[Array]] = {}  # by number of rows, made once
+        self._rows, self._hidden = -1, list[Array]()  # of the newest number of rows: others may come by the thousand
         self.is_split = not network.config.shared
 
     @staticmethod
@@ -119,12 +119,11 @@ class FrozenMLP:
         if rowwise:
             return self._by_row(inputs)
         rows = len(inputs)
-        buffers = self._hidden.get(rows)
-        if buffers is None:
-            buffers = [np.empty((len(weight), rows, weight.shape[2]), np.float32) for weight, _ in self._layers]
-            self._hidden[rows] = buffers
+        if rows != self._rows:
+            self._hidden = [np.empty((len(weight), rows, weight.shape[2]), np.float32) for weight, _ in self._layers]
+            self._rows = rows
         hidden = inputs[None]
-        for (weight, bias), result in zip(self._layers, buffers, strict=True):
+        for (weight, bias), result in zip(self._layers, self._hidden, strict=True):
             np.matmul(hidden, weight, out=result)
             result += bias
             self._activate(result)

@@ -21,6 +21,7 @@ __all__ = ["FlatObservations", "as_tensor", "flat_rows", "flat_size", "zero_obse
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _BYTE = 1.0 / 255.0
+_FLOAT32 = np.dtype(np.float32)
 
 
 def flat_size(observations: Mapping[str, ArraySpec]) -> int:
@@ -42,12 +43,14 @@ def zero_observations(observations: Mapping[str, ArraySpec], rows: int) -> dict[
     return {slot: np.zeros((rows, *spec.shape), dtype=spec.dtype) for slot, spec in observations.items()}
 
 
-def flat_rows(observations: Mapping[str, Array], specs: Mapping[str, ArraySpec]) -> Array:
-    """Return `[B, flat_size]` float32 rows; a single slot of float32 rows comes back as it is."""
+def flat_rows(
+    observations: Mapping[str, Array], specs: Mapping[str, ArraySpec], *, dtype: np.dtype[Any] = _FLOAT32
+) -> Array:
+    """Return `[B, flat_size]` rows of `dtype`; a single slot of such rows comes back as it is."""
     if len(specs) == 1:
         ((slot, spec),) = specs.items()
-        return _flat_slot(observations[slot], spec)
-    return np.concatenate([_flat_slot(observations[slot], spec) for slot, spec in specs.items()], axis=1)
+        return _flat_slot(observations[slot], spec, dtype)
+    return np.concatenate([_flat_slot(observations[slot], spec, dtype) for slot, spec in specs.items()], axis=1)
 
 
 def as_tensor(array: Array, device: torch.device) -> torch.Tensor:
@@ -89,14 +92,14 @@ def _offsets(spec: ArraySpec, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(np.cumsum((0, *spec.n[:-1]))).to(device)
 
 
-def _flat_slot(value: Array, spec: ArraySpec) -> Array:
+def _flat_slot(value: Array, spec: ArraySpec, dtype: np.dtype[Any]) -> Array:
     rows = len(value)
     if spec.kind in ("discrete", "multi_discrete"):
         columns = value.reshape(rows, -1).astype(np.int64) + np.cumsum((0, *spec.n[:-1]))
-        encoded = np.zeros((rows, sum(spec.n)), dtype=np.float32)
+        encoded = np.zeros((rows, sum(spec.n)), dtype)
         np.put_along_axis(encoded, columns, 1.0, axis=1)
         return encoded
     flat = value if value.ndim == 2 else value.reshape(rows, -1)
     if spec.kind == "box" and spec.dtype == "uint8":
-        return flat.astype(np.float32) * np.float32(_BYTE)
-    return flat if flat.dtype == np.float32 else flat.astype(np.float32)
+        return np.asarray(flat.astype(dtype) * dtype.type(_BYTE))
+    return flat if flat.dtype == dtype else flat.astype(dtype)

@@ -80,7 +80,8 @@ class PackedMLP:
 
     def forward(self, observations: Mapping[str, Array]) -> tuple[Array, Array]:
         """Return policy outputs `[outputs, B]` and values `[B]`, and keep what `backward` needs."""
-        self._inputs = hidden = flat_rows(observations, self._specs)[None]
+        dtype = self._policy_head.weight.dtype
+        self._inputs = hidden = flat_rows(observations, self._specs, dtype=dtype)[None]
         work = self._work(self._inputs)
         for layer, activated in zip(self._layers, work.hidden, strict=True):
             np.matmul(hidden, layer.transposed, out=activated)

@@ -1,4 +1,4 @@
-"""PPO on Atari games from pixels, Pong to begin with: the numbers of 2017 with 8 environments, a day on two cores."""
+"""PPO on Atari games from pixels, Pong to begin with: the numbers of 2017, with 8 environments."""
 
 from __future__ import annotations
 

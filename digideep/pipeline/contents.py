@@ -91,9 +91,7 @@ def gather(
             value, arrays = encode(plain, inline=name == CLOCKS, buffers=kept, where=name)
         for stale in kept.keys() - arrays.keys():
             del kept[stale]
-        if name.startswith("agents.") or name == "statistics":
-            _check_finite(arrays, where=name)
-            _check_numbers(plain, where=name)
+        _check_learnt(name, arrays, plain)
         own = [f"{name}.safetensors"] if arrays else []
         files.update({file: _file_of(name, arrays) for file in own})
         needed += sum(array.nbytes + _ENTRY_BYTES for array in arrays.values())
@@ -107,8 +105,7 @@ def gather(
     is_copy = sum(sizes.values()) <= copied_bytes
     files.update(_segment_files(fresh, sizes, buffers=buffers, is_copy=is_copy))
     needed += sum(size + _BLOCK_BYTES for size in sizes.values()) + _ENTRY_BYTES * (len(sizes) + len(links))
-    text = _state_text(lines)
-    files[STATE_NAME] = [text]
+    files[STATE_NAME] = [text := _state_text(lines)]
     return Contents(
         files=files,
         links=links,
@@ -201,6 +198,13 @@ def _check_files(names: Sequence[str]) -> None:
     twice = next((name for name in folded if folded.count(name) > 1), "") if len(set(folded)) < len(folded) else ""
     if twice:
         raise CodecError(one_line(f"{twice}: expected one part of the state with a file of this name, found two"))
+
+
+def _check_learnt(name: str, arrays: Mapping[str, np.ndarray], plain: Any) -> None:
+    """Refuse NaN and infinity in what was learnt; environments may have such numbers."""
+    if name.startswith("agents.") or name == "statistics":
+        _check_finite(arrays, where=name)
+        _check_numbers(plain, where=name)
 
 
 def _check_finite(arrays: Mapping[str, np.ndarray], *, where: str) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from digideep.spec import EnvSpec
     from digideep.utility.timertree import TimerNode
 
-__all__ = ["Evaluation", "Evaluator", "play_env"]
+__all__ = ["Evaluation", "Evaluator", "check_spaces", "play_env"]
 
 _SEEDS = "eval"  # tests and plays draw their seeds alike, so that a play repeats the test
 
@@ -139,7 +139,7 @@ class Evaluator:
             supervision=self._session.supervision,
         )
         try:
-            _check_spaces(explorer.spec, self.spec)
+            check_spaces(explorer.spec, self.spec)
         except BaseException:
             explorer.close()
             raise
@@ -169,8 +169,12 @@ class Evaluator:
         )
 
 
-def _check_spaces(found: EnvSpec, expected: EnvSpec | None) -> None:
-    """Check that a test or a play shows and takes what training does."""
+def check_spaces(found: EnvSpec, expected: EnvSpec | None) -> None:
+    """Check that a test or a play shows and takes what training does, as far as that is known.
+
+    Raises:
+        UsageError: it does not.
+    """
     if expected is None:
         return
     for what, theirs, ours in (

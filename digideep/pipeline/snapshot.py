@@ -269,9 +269,14 @@ def _installed(name: str, source: str, *, trusted: bool) -> Source | None:
 def sources_today(modules: Path, *, trusted: bool = False) -> list[Source]:
     """Return where everything that a session carries is installed today; digideep alone where it carries nothing.
 
-    Where a module was copied from is looked at for a `trusted` session only.
+    Where a module was copied from is looked at for a `trusted` session only. Where nobody can tell what it carries, as
+    after a kill in the middle of its making, a warning says so, and it is digideep alone.
     """
-    contents = read_contents(modules)
+    try:
+        contents = read_contents(modules)
+    except UsageError as error:
+        logger.warning("code: digideep alone is taken into the session: %s", error)
+        contents = None
     names = {} if contents is None else {**contents.copied, **contents.listed}
     found = {name: _installed(name, str(entry["source"]), trusted=trusted) for name, entry in names.items()}
     return find_sources([]) + [source for name, source in found.items() if source is not None and name != "digideep"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -12,21 +11,20 @@ import numpy as np
 import torch
 
 from digideep.agent.base import Agent, FlatArray, GradientOutput
-from digideep.agent.crash import CrashBatch, carry
+from digideep.agent.crash import CrashBatch, Origin, carry, crash_of
 from digideep.agent.policy import build_policy, load_named, named_arrays
 from digideep.agent.ppo.policy import FrozenPolicy
 from digideep.agent.schedules import linear
 from digideep.errors import NonFiniteError, SpaceError
 from digideep.model.flat import AdamState, FlatAdam, FlatParameters
 from digideep.model.observations import as_tensor
-from digideep.spec import ArraySpec, EnvSpec, spec_to_plain
+from digideep.spec import ArraySpec, EnvSpec
 from digideep.testing.q_config import QConfig
 from digideep.testing.q_exploration import Exploration
 from digideep.testing.q_losses import FIGURES, QBatch, action_values, huber_loss, n_step_returns
 from digideep.types import ActorOutput, Batch, Counters, SampleSpec, StateDict, Store
 from digideep.utility.differences import check_parts
 from digideep.utility.imports import BUILT_IN
-from digideep.utility.node import node
 from digideep.utility.seeding import derive, generator, generator_state, set_generator_state
 from digideep.utility.statistics import Normalizer
 
@@ -326,19 +324,14 @@ class QAgent(Agent):
         return {slot: as_tensor(array, self._device) for slot, array in normalizer.observations(raw).items()}
 
     def _kept(self, batch: QBatch, figures: Sequence[float]) -> CrashBatch:
-        arrays = {f"/batch/observations/{slot}": value for slot, value in batch.observations.items()}
-        arrays |= {"/batch/actions": batch.actions, "/batch/targets": batch.targets}
-        weights = {f"/policy/{parameter}": array for parameter, array in named_arrays(self.policy).items()}
-        fields = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
-        meta = {
-            "agent": self.name,
-            "update": self._updates,
-            "part": "policy",
-            "node": node(type(self.config), **fields),
-            "spec": spec_to_plain(self.spec),
-            "figures": dict(zip(FIGURES, figures, strict=True)),
-        }
-        return CrashBatch({key: value.cpu().numpy().copy() for key, value in arrays.items()} | weights, meta)
+        tensors = {f"observations/{slot}": value for slot, value in batch.observations.items()}
+        tensors |= {"actions": batch.actions, "targets": batch.targets}
+        return crash_of(
+            {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()},
+            dict(zip(FIGURES, figures, strict=True)),
+            weights=named_arrays(self.policy),
+            origin=Origin(self.name, self.config, self.spec, self._updates),
+        )
 
     def _refusal(self, found: str) -> str:
         return (

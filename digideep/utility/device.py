@@ -128,7 +128,8 @@ def choose_device(network_class: str, width: int) -> DeviceChoice:
         width: units of the widest layer.
     """
     if network_class in ("mlp", "custom") and width <= _SMALL_MLP_WIDTH:
-        return DeviceChoice("cpu", f"small networks ({network_class}, width {width}) are faster on the CPU")
+        what = f"{network_class}, width {width}" if width else network_class
+        return DeviceChoice("cpu", f"small networks ({what}) are faster on the CPU")
     if not _driver_shows_gpu():
         return DeviceChoice("cpu", "no GPU")
     import torch

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from digideep.agent.crash import Origin
 from digideep.agent.policy import Policy, build_policy
 from digideep.agent.ppo.agent import PPOAgent
 from digideep.agent.ppo.batches import make_rollout, minibatches
-from digideep.agent.ppo.crash import Origin, batch_of, crash_batch
+from digideep.agent.ppo.crash import batch_of, crash_batch
 from digideep.agent.ppo.learner import fused_gradients, reference_gradients
 from digideep.agent.ppo.losses import LossOptions, PPOBatch
 from digideep.model.config import CNNConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as driver
-from benchmarks import installing, measure
+from benchmarks import installing, measure, operations
 from benchmarks.contenders import CONTENDERS, present
 from benchmarks.installing import PEERS, Peer, install, packages_of
 from benchmarks.measure import Cores, Failed, environment, on_cores, run_in_turns, run_one
@@ -259,3 +259,16 @@ def test_alias_stands_for_its_benchmarks_and_each_is_stored(
 
     assert (code, measured) == (0, [("B3-pendulum", 2), ("B3-halfcheetah", 2), ("B1", 2)])
     assert len(driver.read_tables([tmp_path / "r.json"])) == 3
+
+
+def test_program_that_does_not_end_is_one_line() -> None:
+    with pytest.raises(Failed, match="expected an end within 0 s, found none"):
+        measure.output_of([driver.sys.executable, "-c", "import time; time.sleep(60)"], Cores(2, 1), longest_s=0.2)
+
+
+@pytest.mark.parametrize(("change", "says"), [("lr=fast", "'fast'"), ("model_name=CartPol-v1", "CartPole-v1")])
+def test_the_errors_that_are_timed_are_those_that_are_meant(change: str, says: str) -> None:
+    assert operations.error_s(change, Cores(2, 1), says=says) > 0.0
+
+    with pytest.raises(Failed, match="expected an error with another one, found digideep: error"):
+        operations.error_s(change, Cores(2, 1), says="another one")

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks import operations
+from benchmarks.explorers import Compared
+from benchmarks.measure import Cores
 from benchmarks.report import BEGIN, END, better_reference, fill_page, render
 from benchmarks.result import Result
 from benchmarks.tables import Figure, Table, read_tables, store_table
@@ -114,6 +118,24 @@ def test_stepping_shows_the_hardest_to_beat_way_of_each_group(make_table: Callab
     text = render([Table("B7", 2, 1, make_table().machine, [], figures)])
 
     assert "| CartPole-v1 x 8 | 100 | 1.00 (1.00 to 1.00): native | 0.80 (0.80 to 0.80): envpool |" in text
+
+
+def test_what_auto_chose_itself_is_not_compared(
+    make_table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = ("CartPole-v1", 8)
+    rows = [
+        Compared(*name, "digideep: native", 1.0, 0.0, 0.0, True),
+        Compared(*name, "digideep: this process", 2.0, 400.0, 200.0, True),
+    ]
+    monkeypatch.setattr(operations, "_output", lambda *_, **__: json.dumps([row._asdict() for row in rows]))
+    monkeypatch.setattr(operations, "say", lambda line: None)
+
+    figures = operations.stepping(repetitions=2, cores=Cores(1, 1))
+
+    text = render([Table("B7", 1, 1, make_table().machine, [], figures)])
+    shown = "2.00 (2.00 to 2.00): digideep: this process"
+    assert f"| CartPole-v1 x 8 | 400 | {shown} | {shown} |" in text
 
 
 def test_time_of_a_benchmark_stands_above_its_limit(make_table: Callable[..., Table]) -> None:

@@ -251,6 +251,16 @@ ATARI, STACK = node(AtariPreprocessingConfig), node(FrameStackConfig)
         (lambda: made("Pong", kwargs={"noop_max": 1}), UsageError, "set 'noop_max'"),
         (lambda: made("Pong", kwargs={"obs_type": "ram"}), UsageError, "shows grey pictures"),
         (lambda: made("Pong", kwargs={"nodes": 1}), UsageError, "takes no argument 'nodes'; did you mean 'mode'"),
+        (lambda: made("Pong", kwargs={"game": "breakout"}), UsageError, "set model_name instead"),
+        (lambda: made("Pong", kwargs={"mode": 99}), UsageError, "a mode that pong has, found 99; write one of 0, 1"),
+        (lambda: made("Pong", kwargs={"mode": "hard"}), UsageError, "an integer from 0 as 'mode', found 'hard'"),
+        (lambda: made("Pong", kwargs={"difficulty": 7}), UsageError, "a difficulty that pong has, found 7; write one"),
+        (lambda: made("Pong", kwargs={"full_action_space": "no"}), UsageError, "true or false as 'full_action_space'"),
+        (
+            lambda: made("Pong", kwargs={"max_num_frames_per_episode": -3}),
+            UsageError,
+            "an integer from 0 as 'max_num_frames_per_episode', found -3",
+        ),
         (
             lambda: made("Pong", ATARI),
             ConfigError,
@@ -258,7 +268,7 @@ ATARI, STACK = node(AtariPreprocessingConfig), node(FrameStackConfig)
         ),
         (lambda: make_env(EnvConfig("CartPole-v1", wrappers=(ATARI,))), UsageError, "found 'CartPole-v1'; leave"),
     ],
-    ids=["frameskip", "sticky", "noop", "ram", "unknown", "twice", "cartpole"],
+    ids="frameskip sticky noop ram unknown game mode type difficulty actions frames twice cartpole".split(),
 )
 def test_what_the_preprocessing_cannot_take_is_told_in_one_line(
     make: Callable[[], Any], kind: type[DigideepError], found: str

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fakes import Ended
 from fakes_native import COUNTING, copied, explorer
+from toys import same_run
 
 from digideep.environment.config import EnvConfig, ExplorerConfig
 from digideep.environment.explorer import Explorer
@@ -25,7 +26,15 @@ from digideep.utility.yaml12 import loads_yaml
 
 CARTPOLE = ("--params", "digideep.params.cartpole_ppo")
 FEW = ("num_workers=auto", "number_epochs=2", "test_activate=false")
-SHORT = ("num_envs=4", "n_steps=16", "minibatch_size=32", "test_win_size=1", "stop_return=null", "total_frames=0")
+SHORT = (
+    "num_envs=4",
+    "n_steps=16",
+    "epoch_size=2",
+    "minibatch_size=32",
+    "test_win_size=1",
+    "stop_return=null",
+    "total_frames=0",
+)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +154,17 @@ def test_the_choice_is_recorded_and_a_resume_takes_it(command: Callable[..., End
     assert json.loads((session / "summary.json").read_text())["exactness"] == "exact"
 
 
-def test_the_program_resumes_native_environments_to_the_same_bits(command: Callable[..., Ended]) -> None:
-    ended = command(*CARTPOLE, "--check-resume", "1", "--set", *SHORT, *FEW, "backend=native")
+def test_the_program_resumes_native_environments_to_the_same_bits(
+    command: Callable[..., Ended], tmp_path: Path
+) -> None:
+    place = ("--session-path", str(tmp_path), "--session-name")
+    sets = ("--set", *SHORT, *FEW, "backend=native")
 
-    assert ended.out[0] == "session: none (check)"
+    straight = command(*CARTPOLE, *place, "straight", *sets).session
+    stopped = command(*CARTPOLE, *place, "stopped", *sets, "max_exec_iter=1", expect=75).session
+    command("--load-checkpoint", str(stopped), "--resume")
+
+    assert same_run(straight, stopped) == []
 
 
 def test_check_resume_names_a_vector_environment_without_a_state(command: Callable[..., Ended]) -> None:
@@ -173,6 +189,14 @@ def test_check_resume_names_a_vector_environment_without_a_state(command: Callab
             ["backend=native", f"model_name={COUNTING}", 'env_kwargs={"rank": 3}'],
             "found that the vector form of CountingVector-v0 takes no rank; use 'single'",
         ),
+        (
+            ["backend=native", "num_envs=3", "/explorer/train/act_groups=2"],
+            "num_envs: expected an even number for act_groups 2, found 3; use an even one, or act_groups 1",
+        ),
+        (
+            ['play_wrappers=[{"type": "digideep.environment.wrappers.config:FrameStackConfig"}]'],
+            "/env/play_wrappers: expected the observations of training",
+        ),
     ],
 )
 def test_what_cannot_be_stepped_so_is_one_line_and_leaves_nothing(
@@ -186,6 +210,15 @@ def test_what_cannot_be_stepped_so_is_one_line_and_leaves_nothing(
     assert told in ended.err
     assert len(ended.err.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_groups_are_no_obstacle_to_a_vector_environment(command: Callable[..., Ended]) -> None:
+    ended = command(
+        *CARTPOLE, "--dry-run", "--set", "backend=native", "num_envs=4", "/explorer/train/act_groups=2",
+        "n_steps=8", "minibatch_size=8", "epoch_size=1", "total_frames=1", "test_activate=false",
+    )  # fmt: skip
+
+    assert "goal: 1 frames" in ended.err
 
 
 def test_a_missing_envpool_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

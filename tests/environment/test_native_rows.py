@@ -13,8 +13,8 @@ from fakes_native import ALLOWED, COUNTING, Array, copied, env_config, explorer,
 from digideep.environment.vec.native import NativeVecEnv
 from digideep.environment.vec.native_arrays import info_of
 from digideep.environment.vec.slab import RESET, RUN
-from digideep.errors import UsageError
-from digideep.testing import CountingActor
+from digideep.errors import EnvironmentFailure, UsageError
+from digideep.testing import CountingActor, CountingVectorEnv
 from digideep.types import ActorOutput, Episode, Progress
 
 LENGTHS = {
@@ -187,6 +187,19 @@ def test_one_that_says_nothing_of_resets_is_refused(monkeypatch: pytest.MonkeyPa
         NativeVecEnv(env_config("NativeStateless-v0"), num_envs=2, allowed=ALLOWED)
 
 
+@pytest.mark.parametrize("name", ["num_envs", "single_observation_space", "single_action_space"])
+def test_one_that_lacks_what_its_class_only_annotates_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Without(CountingVectorEnv):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            delattr(self, name)
+
+    monkeypatch.setattr(gymnasium.spec("CountingVector-v0"), "vector_entry_point", Without)
+
+    with pytest.raises(EnvironmentFailure, match=f"expected '{name}' in its vector form, found none; set it in its"):
+        NativeVecEnv(env_config(COUNTING), num_envs=2, allowed=ALLOWED)
+
+
 def test_only_all_environments_can_be_reset_together() -> None:
     vec = started(COUNTING)
     slab = vec.slab
@@ -198,15 +211,25 @@ def test_only_all_environments_can_be_reset_together() -> None:
     vec.close()
 
 
-def test_progress_reaches_the_vector_environment_and_those_inside_one() -> None:
+def test_progress_reaches_the_vector_environment() -> None:
     vec = started(COUNTING)
-    progress = Progress(frame=5, epoch=1, fraction=0.5)
 
-    vec.set_progress(progress)
+    vec.set_progress(Progress(frame=5, epoch=1, fraction=0.5))
     found = vec._form.env.progress if vec._form is not None else None
     vec.close()
 
     assert found == [{"frame": 5, "epoch": 1, "fraction": 0.5}]
+
+
+def test_progress_reaches_the_environments_inside_a_vector_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr("fakes_vec.BoxEnv.set_progress", lambda self, progress: told.append(progress), raising=False)
+    vec = started("NativeBox-v0")
+
+    vec.set_progress(Progress(frame=5, epoch=1, fraction=0.5))
+    vec.close()
+
+    assert told == [{"frame": 5, "epoch": 1, "fraction": 0.5}] * 3
 
 
 @pytest.mark.parametrize(
@@ -220,8 +243,8 @@ def test_progress_reaches_the_vector_environment_and_those_inside_one() -> None:
             {"m": {"a": np.array([1.0, 2.0]), "_a": np.array([True, True])}, "_m": np.array([True, True])},
             {"m": {"a": 2.0}},
         ),
-        ({"n": 3, "short": np.array([1])}, {}),
+        ({"n": 3, "short": np.array([1]), "long": [1, 2, 3], "scalar": np.array(7)}, {}),
     ],
 )
 def test_the_info_of_one_environment_is_taken_from_those_of_all(infos: Any, expected: Any) -> None:
-    assert info_of(infos, 1) == expected
+    assert info_of(infos, 1, num_envs=2) == expected

@@ -117,16 +117,23 @@ def test_other_arguments_are_not_those_of_the_state() -> None:
     assert "was made with" in second.exactness
 
 
-def test_a_record_of_other_arrays_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("steps", np.zeros(2, np.int32), "expected steps (3,) of int32, found something else"),
+        ("low", "text", "expected a number as low, found something else"),
+    ],
+)
+def test_a_record_of_another_form_is_refused(name: str, value: Any, told: str) -> None:
     vec = started("CartPole-v1")
     states = vec.states()
-    states[0]["environment"]["own"]["steps"] = np.zeros(2, np.int32)
+    states[0]["environment"]["own"][name] = value
 
     without = vec.load_states(states)
     vec.close()
 
     assert set(without) == {0, 1, 2}
-    assert "expected steps (3,) of int32, found something else" in without[0]
+    assert told in without[0]
 
 
 def test_one_without_a_state_says_so_and_resumes_with_new_episodes() -> None:

@@ -92,15 +92,26 @@ def test_two_distributions_that_differ_are_told_apart() -> None:
         assert_alike(*samples)
 
 
-@pytest.mark.parametrize("backend", ["native", "envpool"])
-def test_an_atari_game_gives_the_same_distribution_through_every_back_end(backend: str) -> None:
-    for package in ("ale_py", "cv2", *(["envpool"] if backend == "envpool" else [])):
+def played_game(backend: str, *, seed: int) -> list[Episode]:
+    fields: dict[str, Any] = {"num_envs": 8, "n_steps": 128, "env": {"wrappers": GAME}, "backend": backend}
+    return played("ALE/Breakout-v5", AnyAction(4, seed=seed), chunks=2, **fields)
+
+
+@pytest.fixture(scope="module")
+def single_games() -> list[Episode]:
+    for package in ("ale_py", "cv2"):
         pytest.importorskip(package, reason=f"the extra that brings {package} is not installed")
-    common: dict[str, Any] = {"num_envs": 8, "n_steps": 128, "env": {"wrappers": GAME}, "chunks": 2}
-    actors = [AnyAction(4, seed=seed) for seed in (3, 4)]
+    return played_game("single", seed=3)
 
-    single = played("ALE/Breakout-v5", actors[0], backend="single", **common)
-    other = played("ALE/Breakout-v5", actors[1], backend=backend, **common)
 
-    assert len(single) > 80
-    assert_alike(single, other)
+@pytest.mark.parametrize("backend", ["native", "envpool"])
+def test_an_atari_game_gives_the_same_distribution_through_every_back_end(
+    backend: str, single_games: list[Episode]
+) -> None:
+    if backend == "envpool":
+        pytest.importorskip("envpool", reason="the extra envpool is not installed")
+
+    other = played_game(backend, seed=4)
+
+    assert len(single_games) > 80
+    assert_alike(single_games, other)

@@ -17,7 +17,7 @@ from digideep.environment.wrappers.config import (
     SignRewardConfig,
     WrapperConfig,
 )
-from digideep.errors import UsageError
+from digideep.errors import SpaceError, UsageError
 from digideep.testing import CountingActor
 from digideep.utility.node import node
 
@@ -104,6 +104,17 @@ def test_a_wrapper_without_a_vector_form_is_named() -> None:
 
     with pytest.raises(UsageError, match="found that OwnConfig has no form for vector environments; use 'single'"):
         NativeVecEnv(env_config(COUNTING, wrappers=wrappers), num_envs=2, allowed=(*ALLOWED, __name__))
+
+
+def test_what_cannot_be_stacked_is_one_line_and_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr("gymnasium.vector.SyncVectorEnv.close", lambda self: closed.append(self))
+
+    with pytest.raises(SpaceError) as caught:
+        NativeVecEnv(env_config("NativeNested-v0", wrappers=(node(FrameStackConfig),)), num_envs=2, allowed=ALLOWED)
+
+    assert len(closed) == 1  # before `caught` lets go of it
+    assert str(caught.value).startswith("FrameStack: expected observations that are one Box, found Dict")
 
 
 class OwnConfig(WrapperConfig):

@@ -75,6 +75,16 @@ def test_actions_are_copied_since_the_caller_writes_the_next_one_there() -> None
     assert fresh.unwrapped.position.tolist() == env.unwrapped.position.tolist()  # type: ignore[attr-defined]
 
 
+def test_equal_runs_have_equal_states_whatever_an_environment_drew_before_its_seed() -> None:
+    env, other = ReplayRecorder(Hidden()), ReplayRecorder(Hidden())
+    env.unwrapped.np_random.random()
+
+    env.reset(seed=1)
+    other.reset(seed=1)
+
+    np.testing.assert_equal(state_of(env), state_of(other))
+
+
 def test_a_walk_that_ends_elsewhere_is_an_error() -> None:
     class Drifting(Hidden):
         moves = 0.0

@@ -134,13 +134,14 @@ def test_a_load_that_comes_and_goes_decides_nothing() -> None:
     assert loaded.looks == 9  # and it ends there, since the answer is clear
 
 
-def test_who_seems_slower_is_looked_at_to_the_end() -> None:
+def test_who_seems_slower_is_looked_at_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     slower = FakeTrial(0.04)
+    monkeypatch.setattr("digideep.environment.vec.ways.perf_counter", iter(range(99)).__next__)
 
-    ratio, _ = compare(FakeTrial(0.010), slower, seconds=0.02)  # type: ignore[arg-type]
+    ratio, _ = compare(FakeTrial(0.010), slower, seconds=12.0)  # type: ignore[arg-type]
 
     assert ratio == 0.25
-    assert slower.looks > 9
+    assert slower.looks == 12
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Box-v0"])

@@ -129,7 +129,9 @@ def test_a_failure_in_the_own_share_is_told_as_one_of_a_worker_is() -> None:
     assert len(error.crash["actions"][""]) == 2
 
 
-def test_of_two_failures_in_one_step_the_first_environment_is_told_and_workers_are_at_rest() -> None:
+def test_of_two_failures_in_one_step_the_first_environment_is_told_and_workers_are_at_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     made = started(kwargs={"fault": "step"}, num_envs=2)
 
     with contextlib.closing(made):
@@ -138,6 +140,9 @@ def test_of_two_failures_in_one_step_the_first_environment_is_told_and_workers_a
             made.update()
         assert not any(around.is_open for around in made._vec._rounds)  # type: ignore[attr-defined]
         assert len(made._vec.states()) == 2
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(logged) == 1
+    assert "environment 1 (Script-v0, worker 1, " in logged[0] and "KeyError: 'torque'" in logged[0]
 
 
 def test_a_failure_in_the_own_share_is_forgiven_there() -> None:

@@ -135,6 +135,7 @@ def test_metrics_are_the_numbers_of_the_last_info_and_the_keys_asked_for() -> No
     info = {"metrics": {"speed": np.float32(1.5)}, "is_success": np.bool_(True), "other": "text"}
 
     assert episode_metrics(info, ("is_success", "absent")) == {"speed": 1.5, "is_success": 1.0}
+    assert episode_metrics({"metrics": {"a\udc80b": 1}}, ()) == {"a?b": 1.0}  # files cannot hold half a character
     with pytest.raises(EnvironmentFailure, match=r"info\['other'\]: expected a number, found str 'text'"):
         episode_metrics(info, ("other",))
     with pytest.raises(EnvironmentFailure, match=r"info\['metrics'\]: expected a dict of numbers, found list"):

@@ -14,10 +14,17 @@ from gymnasium import spaces
 from digideep.environment.config import EnvConfig
 from digideep.environment.examine import state_difference
 from digideep.environment.make import make_env
-from digideep.environment.wrappers.config import ClipRewardConfig, FrameStackConfig, SignRewardConfig, WrapperConfig
+from digideep.environment.trial import trial_spec
+from digideep.environment.wrappers.config import (
+    AtariPreprocessingConfig,
+    ClipRewardConfig,
+    FrameStackConfig,
+    SignRewardConfig,
+    WrapperConfig,
+)
 from digideep.environment.wrappers.frame_stack import FrameStack
 from digideep.environment.wrappers.reward import ClipReward, SignReward
-from digideep.errors import ConfigError, SpaceError, TrustError
+from digideep.errors import ConfigError, DigideepError, EnvironmentFailure, SpaceError, TrustError
 from digideep.params import cartpole_ppo
 from digideep.params.overrides import validate
 from digideep.pipeline.failure import play_env
@@ -25,6 +32,7 @@ from digideep.utility.node import node
 
 USERS = """
 import dataclasses
+import os
 import gymnasium
 from digideep.environment.wrappers.config import WrapperConfig
 from digideep.utility.node import Config, setting
@@ -42,6 +50,14 @@ class Tenfold(gymnasium.Wrapper):
         self.steps += 1
         observation, reward, *rest = self.env.step(action)
         return observation, reward * self.config.factor, *rest
+
+@dataclasses.dataclass(frozen=True)
+class DeadlyConfig(WrapperConfig):
+    builds = "users_wrappers:Deadly"
+
+class Deadly(gymnasium.Wrapper):
+    def __init__(self, env, config):
+        os._exit(3)
 
 @dataclasses.dataclass(frozen=True)
 class NothingConfig(WrapperConfig):
@@ -201,9 +217,28 @@ def test_the_fields_that_a_wrapper_leaves_out_are_filled_in() -> None:
     assert found["play_wrappers"] == [{**stack, "n": 4}]
 
 
+def test_a_wrapper_that_cannot_stand_where_it_does_is_named_by_the_list_it_is_from() -> None:
+    wrong = (node(FrameStackConfig, n=2), node(AtariPreprocessingConfig))
+
+    for config, path in (
+        (EnvConfig(wrappers=wrong), "/env/wrappers/1/type"),
+        (EnvConfig(wrappers=wrong, play_wrappers=wrong), "/env/play_wrappers/1/type"),
+        (EnvConfig(wrappers=wrong[1:], play_wrappers=wrong[1:]), "/env/play_wrappers/0"),
+    ):
+        with pytest.raises(DigideepError, match=f"^{path}: expected "):
+            make_env(config)
+
+
 def test_tests_and_plays_have_wrappers_of_their_own_where_they_are_given() -> None:
     wrappers, others = [node(SignRewardConfig)], [node(ClipRewardConfig)]
 
     assert play_env({"env": {"wrappers": wrappers, "play_wrappers": None}})["wrappers"] == wrappers
     assert play_env({"env": {"wrappers": wrappers, "play_wrappers": others}})["wrappers"] == others
     assert play_env({"env": {"wrappers": wrappers, "play_wrappers": []}})["wrappers"] == []
+
+
+def test_a_wrapper_that_ends_its_process_ends_a_worker_where_there_is_to_be_one(users: str) -> None:
+    config = EnvConfig("CartPole-v1", wrappers=({"type": f"{users}:DeadlyConfig"},))
+
+    with pytest.raises(EnvironmentFailure, match="exit code 3"):
+        trial_spec(config, in_worker=True, step_timeout_s=30.0, allowed=("digideep", users))

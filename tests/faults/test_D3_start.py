@@ -71,8 +71,8 @@ def _check_moments(start: Start, toy: Toy, tmp_path: Path, rng: random.Random, *
             assert ended.saved[:3] == ["checkpoint-0", "checkpoint-1", "checkpoint-4"], told
         else:
             assert ended.code == 128 + number, told
-            # The last moments may lie in the first cycle already: the number of events varies by a few.
-            assert ended.saved == [] or ended.saved[-1] in ("checkpoint-0", "checkpoint-1"), told
+            # The last moments may lie in one of the four cycles already: the number of events varies by a few.
+            assert ended.saved == [] or int(ended.saved[-1].partition("-")[2]) < 4, told
         assert "Traceback" not in ended.err, told
 
 

@@ -75,6 +75,24 @@ def test_closed_form_terms_equal_autograd(kind: str) -> None:
             np.testing.assert_allclose(gradient.log_std, scale.grad, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+@pytest.mark.parametrize("kind", ["categorical", "multi-categorical", "bernoulli"])
+def test_actions_may_be_integers_of_any_size(kind: str, dtype: str) -> None:
+    dist, outputs, _, actions = made(kind)
+    small, in_torch = actions.astype(dtype), torch.tensor(outputs)
+    expected = dist.log_probs(outputs, None, actions)
+    ones = np.ones(len(outputs))
+
+    np.testing.assert_array_equal(dist.log_probs(outputs, None, small), expected)
+    np.testing.assert_allclose(dist.log_prob(in_torch, None, torch.tensor(small)), expected, rtol=1e-12)
+    gradients = []
+    for xp_outputs, taken, weights in ((outputs, small, ones), (in_torch, torch.tensor(small), torch.tensor(ones))):
+        terms = dist.terms(xp_outputs.T, None, taken)
+        np.testing.assert_allclose(terms.log_prob, expected, rtol=1e-12)
+        gradients.append(terms.gradient(weights, 0.0 * weights).outputs)
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-11, atol=1e-14)
+
+
 @pytest.mark.parametrize("kind", ["categorical", "multi-categorical", "bernoulli"])
 def test_probabilities_of_all_actions_sum_to_one_and_give_the_entropy(kind: str) -> None:
     dist, outputs, _, _ = made(kind, rows=1)

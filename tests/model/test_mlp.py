@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -46,9 +47,13 @@ def test_slots_become_one_row_of_numbers_in_numpy_and_in_torch() -> None:
 
 
 def test_flattening_follows_the_dtype_of_its_module() -> None:
-    flat = FlatObservations(SPECS).double()({slot: torch.from_numpy(array) for slot, array in RAW.items()})
+    raw = {**RAW, "pixels": np.array([[3, 254]], np.uint8)}
+    flat = FlatObservations(SPECS).double()({slot: torch.from_numpy(array) for slot, array in raw.items()})
+    in_numpy = flat_rows(raw, SPECS, dtype=np.dtype(np.float64))
 
     assert flat.dtype == torch.float64
+    np.testing.assert_array_equal(flat.numpy(), in_numpy)
+    np.testing.assert_allclose(in_numpy[0, 4:6], [3 / 255, 254 / 255], rtol=1e-15)
     assert FlatObservations(SPECS).state_dict() == {}
 
 
@@ -119,6 +124,21 @@ def test_every_activation_can_be_had(activation: str) -> None:
 
     hidden = function(net.policy_layers[0](inputs))
     torch.testing.assert_close(outputs, net.policy_head(hidden))
+
+
+def test_the_frozen_copy_keeps_no_memory_of_every_number_of_rows() -> None:
+    frozen = FrozenMLP(network(hidden_sizes=(64, 64)))
+    rows = [0, *range(100, 300), 0]
+
+    tracemalloc.start()
+    try:
+        shapes = [frozen({"observation": np.ones((n, 4), np.float32)}, rowwise=False).values.shape for n in rows]
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert shapes == [(n,) for n in rows]
+    assert kept < 2**20  # activations of all of them would take 40 MB
 
 
 @pytest.mark.parametrize("shared", [False, True])

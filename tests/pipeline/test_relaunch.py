@@ -23,7 +23,7 @@ from digideep.pipeline.relaunch import (
     take_installed_code,
     told_files,
 )
-from digideep.pipeline.snapshot import differing_files, find_sources, read_contents
+from digideep.pipeline.snapshot import differing_files, find_sources, read_contents, sources_today
 from digideep.pipeline.trust import assess, consented, sign
 
 Maker = Callable[..., SessionPaths]
@@ -245,3 +245,15 @@ def test_the_former_code_is_back_in_its_place_when_the_copy_fails(
         take_installed_code(paths, find_sources([]))
     assert (paths.modules / "digideep" / "errors.py").read_text().endswith("# edited\n")
     assert not (paths.root / "modules-1.superseded").exists()
+
+
+def test_code_installed_takes_over_where_nobody_can_tell_what_a_session_carries(
+    new_session: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = new_session()
+    (paths.modules / "contents.json").unlink()  # killed in the middle of its making
+
+    sources = sources_today(paths.modules, trusted=True)
+
+    assert [source.name for source in sources] == ["digideep"]
+    assert "digideep alone is taken into the session" in caplog.text

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from digideep.agent.base import Agent, FlatArray, GradientOutput, overridden
-from digideep.agent.crash import CrashBatch, carry
+from digideep.agent.crash import CrashBatch, Origin, carry
 from digideep.agent.devicetimer import device_block
 from digideep.agent.policy import build_policy, load_named, named_arrays
 from digideep.agent.ppo import losses
 from digideep.agent.ppo.batches import Rollout, make_rollout, minibatches, own_array
 from digideep.agent.ppo.config import LOG_STD_BOUND, PPOConfig
-from digideep.agent.ppo.crash import Origin, bad_numbers, batch_of, crash_batch, first_bad
+from digideep.agent.ppo.crash import bad_numbers, batch_of, crash_batch, first_bad
 from digideep.agent.ppo.learner import choose_path, fused_gradients, packed_gradients, reference_gradients
 from digideep.agent.ppo.losses import FIGURES, Losses, LossOptions, PPOBatch
 from digideep.agent.ppo.policy import FrozenPolicy, LatePPOActor, PPOActor

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from digideep.agent.crash import CrashBatch
+from digideep.agent.crash import CrashBatch, Origin, crash_of
 from digideep.agent.policy import Policy, named_arrays
-from digideep.agent.ppo.config import PPOConfig
 from digideep.agent.ppo.losses import FIGURES, PPOBatch
 from digideep.errors import UsageError
 from digideep.model.distributions import Either
 from digideep.model.observations import as_tensor
-from digideep.spec import EnvSpec, spec_to_plain
-from digideep.utility.node import node
+from digideep.spec import EnvSpec
 
-__all__ = ["Origin", "bad_numbers", "batch_of", "crash_batch", "first_bad"]
+__all__ = ["bad_numbers", "batch_of", "crash_batch", "first_bad"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _SLOTS = ("observations", "actions")
-
-
-class Origin(NamedTuple):
-    """Whose minibatch it is: agent, its configuration with what the schedules gave, spaces, updates before this one."""
-
-    name: str
-    config: PPOConfig
-    spec: EnvSpec
-    update: int
 
 
 def bad_numbers(figures: Either, *more: float) -> str:
@@ -66,25 +54,15 @@ def crash_batch(
     Its arrays are `/batch/observations/<slot>`, `/batch/actions/<slot>`, `/batch/<field of PPOBatch>` and
     `/policy/<parameter>`.
     """
-    weights = {f"/policy/{parameter}": array for parameter, array in named_arrays(policy).items()}
-    config = origin.config
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    meta = {
-        "agent": origin.name,
-        "update": origin.update,
-        "part": "policy",
-        "node": node(type(config), **fields),
-        "spec": spec_to_plain(origin.spec),
-        "figures": dict(zip(FIGURES, figures.tolist(), strict=True)),
-    }
-    return CrashBatch({**_arrays(batch), **weights}, meta)
+    told = dict(zip(FIGURES, figures.tolist(), strict=True))
+    return crash_of(_arrays(batch), told, weights=named_arrays(policy), origin=origin)
 
 
 def _arrays(batch: PPOBatch) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for name, value in batch._asdict().items():
         parts = {f"{name}/{slot}": tensor for slot, tensor in value.items()} if name in _SLOTS else {name: value}
-        found.update({f"/batch/{path}": _own(array) for path, array in parts.items()})
+        found.update({path: _own(array) for path, array in parts.items()})
     return found
 
 

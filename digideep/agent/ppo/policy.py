@@ -24,7 +24,9 @@ __all__ = ["FrozenPolicy", "LatePPOActor", "PPOActor"]
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _FEW_ROWS = 16
+_BLOCK = 2048  # rows of a chunk that are completed at once: activations of more would leave the caches
 _NUMBER = ArraySpec(kind="box", shape=(), dtype="float32")
+_NO_VALUES = np.zeros(0, np.float32)
 
 
 class FrozenPolicy:
@@ -102,10 +104,7 @@ class PPOActor:
             NonFiniteError: the network gave NaN or infinity.
         """
         prediction = self._frozen.predict(self._normalizer.observations(observations), rowwise=rowwise)
-        # One bad number makes the sum of squares bad, which is quick; only then it is worth looking at each.
-        outputs, values = prediction.outputs.ravel(), prediction.values.ravel()
-        if not math.isfinite(outputs.dot(outputs) + values.dot(values)):
-            _refuse_nonfinite(prediction, name=self._name)
+        _check_finite(self._name, prediction.outputs, prediction.values)
         return prediction
 
 
@@ -121,9 +120,7 @@ class LatePPOActor(PPOActor):
         frozen = self._frozen
         assert frozen.outputs is not None
         outputs = frozen.outputs(self._normalizer.observations(observations))
-        flat = outputs.ravel()
-        if not math.isfinite(flat.dot(flat)):
-            _refuse_nonfinite(Prediction(outputs, np.zeros(len(outputs), np.float32)), name=self._name)
+        _check_finite(self._name, outputs)
         return frozen.heads.pick(outputs, frozen.log_std, frozen.heads.noise(self._rng, len(outputs)))
 
     def complete(self, observations: Mapping[str, Array], actions: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -132,9 +129,15 @@ class LatePPOActor(PPOActor):
         Raises:
             NonFiniteError: the network gave NaN or infinity.
         """
-        prediction = self.predict(observations, rowwise=False)
-        log_probs = self._frozen.heads.log_probs(prediction.outputs, self._frozen.log_std, actions)
-        return {"log_probs": log_probs, "values": prediction.values}
+        heads, log_std = self._frozen.heads, self._frozen.log_std
+        log_probs, values = [], []
+        for start in range(0, len(next(iter(actions.values()))), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            prediction = self.predict({slot: array[block] for slot, array in observations.items()}, rowwise=False)
+            taken = {slot: array[block] for slot, array in actions.items()}
+            log_probs.append(heads.log_probs(prediction.outputs, log_std, taken))
+            values.append(prediction.values)
+        return {"log_probs": np.concatenate(log_probs), "values": np.concatenate(values)}
 
 
 class _FrozenModule:
@@ -178,8 +181,12 @@ def _threads_for(rows: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _refuse_nonfinite(prediction: Prediction, *, name: str) -> None:
-    for what, array in (("policy outputs", prediction.outputs), ("values", prediction.values)):
+def _check_finite(name: str, outputs: Array, values: Array = _NO_VALUES) -> None:
+    flat = outputs.ravel()
+    # One bad number makes the sum of squares bad, which is quick; only then it is worth looking at each.
+    if math.isfinite(flat.dot(flat) + values.dot(values)):
+        return
+    for what, array in (("policy outputs", outputs), ("values", values)):
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
             raise NonFiniteError(

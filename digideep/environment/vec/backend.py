@@ -98,7 +98,7 @@ def check_backend(config: ExplorerConfig, env: EnvConfig, *, allowed: Sequence[s
     if config.backend in ("auto", "single"):
         return
     try:
-        made = _made(dataclasses.replace(config, num_envs=1), env, allowed=allowed)
+        made = _made(dataclasses.replace(config, num_envs=1, act_groups=1), env, allowed=allowed)
     except EnvironmentFailure as error:
         if getattr(error, "ending", "error") == "hang":
             raise

@@ -8,11 +8,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from digideep.environment.spaces import SINGLE_ACTION, SINGLE_OBSERVATION, leaf_values, space_leaves, space_parts
+from digideep.environment.spaces import (
+    SINGLE_ACTION,
+    SINGLE_OBSERVATION,
+    batch_of_actions,
+    leaf_values,
+    space_leaves,
+    space_parts,
+)
 from digideep.environment.vec.slab import Slab
-from digideep.environment.wrappers.action import Transform, to_environment
+from digideep.environment.wrappers.action import Transform
 from digideep.errors import EnvironmentFailure, one_line
-from digideep.spec import ArraySpec, EnvSpec
+from digideep.spec import EnvSpec
 
 __all__ = ["ActionBatch", "ObservationBatch", "check_flags", "info_of", "write_rewards"]
 
@@ -83,26 +90,18 @@ class ActionBatch:
     def read(self, actions: Mapping[str, Array]) -> Any:
         """Return the actions of all environments, batched as Gymnasium batches a space; never views of those."""
         if SINGLE_ACTION in self._spec.actions:
-            return _converted(actions[SINGLE_ACTION], self._space, self._spec.actions[SINGLE_ACTION], self._transform)
+            return batch_of_actions(
+                actions[SINGLE_ACTION], self._spec.actions[SINGLE_ACTION], self._space, self._transform
+            )
         return self._nested(self._space, actions, slot="")
 
     def _nested(self, space: spaces.Space[Any], actions: Mapping[str, Array], *, slot: str) -> Any:
         if not isinstance(space, spaces.Dict | spaces.Tuple):
-            return _converted(actions[slot], space, self._spec.actions[slot], self._transform)
+            return batch_of_actions(actions[slot], self._spec.actions[slot], space, self._transform)
         found = {
             key: self._nested(part, actions, slot=f"{slot}/{key}" if slot else key) for key, part in space_parts(space)
         }
         return tuple(found.values()) if isinstance(space, spaces.Tuple) else found
-
-
-def _converted(raw: Array, space: spaces.Space[Any], spec: ArraySpec, transform: Transform) -> Array:
-    values = to_environment(raw, spec, transform)
-    dtype = np.dtype(space.dtype)
-    if isinstance(space, spaces.Box) and dtype.kind in "iu":
-        # Cut first: a float outside an integer's range has no meaning as one.
-        limits = np.iinfo(dtype)
-        values = np.clip(np.rint(values.astype(np.float64)), limits.min, np.nextafter(float(limits.max) + 1.0, 0.0))
-    return values.astype(dtype, copy=False)
 
 
 def write_rewards(rewards: Any, row: Array) -> None:
@@ -130,23 +129,30 @@ def check_flags(terminated: Any, truncated: Any, *, num_envs: int) -> None:
             raise EnvironmentFailure(f"{name}: expected an array ({num_envs},) of bool, found {_found(flags)}")
 
 
-def info_of(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
+def info_of(infos: Mapping[str, Any], env: int, *, num_envs: int) -> dict[str, Any]:
     """Return the info of one environment from those that Gymnasium batches: `x` by environment, `_x` says whose it is.
 
-    Without `_x` an entry is everybody's where it has one element an environment, as those of ale-py have.
+    Without `_x` an entry is everybody's where it has one element an environment, as those of ale-py have. What has
+    neither belongs to no environment and is left out.
     """
     found: dict[str, Any] = {}
     for key, value in infos.items():
-        owners = infos.get(f"_{key}")
-        if key.startswith("_") and key[1:] in infos:
+        owners: Any = infos.get(f"_{key}")
+        if not isinstance(key, str) or (key.startswith("_") and key[1:] in infos):
             continue
-        if owners is not None and not owners[env]:
+        if _is_batch(owners, num_envs) and not owners[env]:
             continue
         if isinstance(value, Mapping):
-            found[key] = info_of(value, env)
-        elif isinstance(value, np.ndarray | list | tuple) and len(value) > env:
+            found[key] = info_of(value, env, num_envs=num_envs)
+        elif _is_batch(value, num_envs):
             found[key] = value[env]
     return found
+
+
+def _is_batch(value: Any, num_envs: int) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0 and len(value) == num_envs
+    return isinstance(value, list | tuple) and len(value) == num_envs
 
 
 def _found(value: Any) -> str:

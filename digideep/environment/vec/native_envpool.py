@@ -81,7 +81,7 @@ def make_envpool(config: EnvConfig, *, num_envs: int, limit: int | None, allowed
             return MadePool(None, [], f"EnvPool's {name} needs AtariPreprocessingConfig in /env/wrappers")
         if options.preprocessing.noop_max == 0:
             return MadePool(None, [], f"EnvPool's {name} begins with a step of no action at least, and noop_max is 0")
-        made = preprocessed(registered, options.preprocessing, kwargs)  # refuses arguments that it decides
+        made = preprocessed(registered, options.preprocessing, kwargs=kwargs)  # refuses arguments that it decides
         frames = int({"max_num_frames_per_episode": 108_000, **made.kwargs, **kwargs}["max_num_frames_per_episode"])
         kwargs.pop("max_num_frames_per_episode", None)
         limit = limit or frames // options.preprocessing.frame_skip

@@ -79,12 +79,15 @@ class NativeEpisodes:
                 return_=float(self.returns[env]),
                 length=self.tick - int(slab.born[env]),
                 seed=int(slab.seeds[env]) if self._was_seeded[env] else None,
-                metrics=episode_metrics(info_of(infos, env), self._info_keys) if infos else {},
+                metrics=self._metrics(infos, env) if infos else {},
             )
             for env in over.tolist()
         ]
         slab.over[over] = 1
         self._over, self.are_over = over, True
+
+    def _metrics(self, infos: Mapping[str, Any], env: int) -> dict[str, float]:
+        return episode_metrics(info_of(infos, env, num_envs=self._slab.num_envs), self._info_keys)
 
     def collect(self) -> list[FinishedEpisode]:
         """Return the episodes that ended since the last call."""

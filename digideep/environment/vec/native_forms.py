@@ -157,7 +157,7 @@ def plan(config: EnvConfig, *, allowed: Sequence[str] = BUILT_IN) -> Plan:
         options = atari_options(configs, stacks=False)
         if options is None:
             return planned._replace(reason=f"the vector form of {registered.id} needs AtariPreprocessingConfig")
-        preprocessed(registered, options.preprocessing, planned.kwargs)  # refuses arguments that it decides
+        preprocessed(registered, options.preprocessing, kwargs=planned.kwargs)  # refuses arguments that it decides
         built_in = with_ale(options, num_threads=granted_cores())
         planned = Plan(registered, {**planned.kwargs, **built_in}, options.rest, is_one_picture=True)
     if config.max_episode_steps is not None:
@@ -168,7 +168,7 @@ def plan(config: EnvConfig, *, allowed: Sequence[str] = BUILT_IN) -> Plan:
 def lasting_obstacle(registered: Registration) -> str:
     """Return why no vector form of an environment can save its state, where that is known without making one."""
     if _is_ale(registered):
-        return f"{registered.id} has no state to save: none of ale-py's vector environment can be reached"
+        return f"the vector form of {registered.id}, which is ale-py's, has no state that can be saved"
     return ""
 
 
@@ -212,16 +212,30 @@ def make_form(
         if planned.reason:
             raise NoNativeFormError(planned.reason)
         bare = _next_step(planned, num_envs=num_envs)
-        if bare.num_envs != num_envs:
+        found = _unlike(bare, num_envs=num_envs)
+        if found:
             bare.close()
-            found = f"expected {num_envs} environments in its vector form, found {bare.num_envs}"
             raise EnvironmentFailure(f"environment {config.model_name}: {found}")
         wrappers, made_with = planned.wrappers, {**planned.registered.kwargs, **planned.kwargs}
         obstacle = lasting_obstacle(planned.registered) or native_state.obstacle(bare, id=config.model_name)
         if planned.is_one_picture:
             bare = FirstOfStack(bare)
-    env = wrap_batch(bare, wrappers)
-    return NativeForm(env, id=config.model_name, made_with=made_with, max_episode_steps=limit, obstacle=obstacle)
+    try:
+        env = wrap_batch(bare, wrappers)
+        return NativeForm(env, id=config.model_name, made_with=made_with, max_episode_steps=limit, obstacle=obstacle)
+    except BaseException:
+        bare.close()
+        raise
+
+
+def _unlike(env: Any, *, num_envs: int) -> str:
+    """Return what a vector environment lacks, which only its class annotates; empty if nothing."""
+    for name in ("num_envs", "single_observation_space", "single_action_space"):
+        if not hasattr(env, name):
+            return f"expected {name!r} in its vector form, found none; set it in its __init__"
+    if env.num_envs != num_envs:
+        return f"expected {num_envs} environments in its vector form, found {env.num_envs}"
+    return ""
 
 
 def _next_step(planned: Plan, *, num_envs: int) -> Any:

@@ -89,6 +89,8 @@ def restore(env: Any, record: Mapping[str, Any]) -> None:
             raise CheckpointError(f"environment state: expected {name} {expected} of {dtype}, found something else")
         setattr(env, name, found)
     for name in _BOUNDS:
+        if type(own.get(name)) not in (int, float):
+            raise CheckpointError(f"environment state: expected a number as {name}, found something else")
         setattr(env, name, float(own[name]))
 
 

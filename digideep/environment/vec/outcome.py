@@ -65,11 +65,16 @@ def episode_metrics(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, f
         raise EnvironmentFailure(f"info['metrics']: expected a dict of numbers, found {_found(metrics)}")
     # One more than is kept of a run, so that whoever keeps them notices.
     few = itertools.islice(metrics.items(), MAX_METRICS + 1)
-    result = {str(key): number(value, f"info['metrics'][{key!r}]") for key, value in few}
+    result = {_text(key): number(value, f"info['metrics'][{key!r}]") for key, value in few}
     for key in keys:
         if key in info:
             result[key] = number(info[key], f"info[{key!r}]")
     return result
+
+
+def _text(name: Any) -> str:
+    """Return a name as text that every file can hold: with `?` for half of a surrogate pair."""
+    return str(name).encode("utf-8", "replace").decode("utf-8")
 
 
 def describe(id: str, *, env: int, worker: int, seed: int, number: int, step: int) -> str:

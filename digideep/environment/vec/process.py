@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import time
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from digideep.utility.profiling import TimerNode
 
 __all__ = ["ProcessVecEnv"]
+
+logger = logging.getLogger(__name__)
+
 _READ_S = 1.0  # after a worker that hangs, for the answers of the others
 
 
@@ -175,8 +179,13 @@ class ProcessVecEnv(VecEnv):
         for around in self._rounds:
             around.ask(t)
         failed = None if self._own is None else self._step_own(self._own, t)
-        for around in self._rounds:
-            around.wait()
+        try:
+            for around in self._rounds:
+                around.wait()
+        except DigideepError:
+            if failed is not None:  # of two the first environment's is raised
+                logger.warning("%s", failed, extra={"details": getattr(failed, "traceback_text", "")})
+            raise
         if failed is not None:
             raise failed
 
