@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.contenders import OURS, present
-from benchmarks.installing import install
+from benchmarks.installing import PEERS, install
 from benchmarks.measure import Cores, Failed, run_in_turns, say
 from benchmarks.operations import limits, single_operations, start_up, stepping
 from benchmarks.report import fill_page, render
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for and return the exit code."""
     options = _parse(arguments)
     try:
-        if options.setup:
-            return 1 if install() else 0
+        if options.setup is not None:
+            return 1 if install(options.setup or PEERS) else 0
         if options.report:
             return _report(options)
         return _measure(options)
@@ -51,7 +51,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     known = [*SETTINGS, *ALIASES, *_OTHERS]
     parser.add_argument("ids", nargs="*", metavar="ID", help=f"of {', '.join(sorted(known))}; default: B1")
-    parser.add_argument("--setup", action="store_true", help="make the peers' environments and end")
+    parser.add_argument(
+        "--setup", nargs="*", choices=PEERS, metavar="PEER",
+        help=f"make the environments of these peers, by default of all ({', '.join(PEERS)}), and end",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="two minutes against Stable-Baselines3 alone")
     cores = parser.add_mutually_exclusive_group()
     cores.add_argument("--one-core", dest="cores", action="store_const", const=1, help="the default")

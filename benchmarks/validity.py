@@ -12,6 +12,7 @@ from benchmarks.statistics import mean_interval
 __all__ = ["Check", "checks"]
 
 _SAME_STEPS = 0.01
+_ENOUGH = 5  # runs whose mean says something
 
 
 class Check(NamedTuple):
@@ -62,7 +63,8 @@ def _numbers(found: set[int]) -> str:
 
 
 def _returns(ours: Sequence[Result], theirs: Sequence[Result]) -> Check:
-    """The mean return at the end is not below the interval of the peer's."""
+    """The mean return at the end is not below the interval of the peer's; of few runs, the intervals meet."""
     mine = mean_interval([run.final_return for run in ours if run.final_return is not None])
     other = mean_interval([run.final_return for run in theirs if run.final_return is not None])
-    return Check("return at the end", mine.value >= other.low, f"{mine} against {other}")
+    best = mine.value if min(len(ours), len(theirs)) >= _ENOUGH else mine.high
+    return Check("return at the end", best >= other.low, f"{mine} against {other}")

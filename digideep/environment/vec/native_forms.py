@@ -168,7 +168,7 @@ def plan(config: EnvConfig, *, allowed: Sequence[str] = BUILT_IN) -> Plan:
 def lasting_obstacle(registered: Registration) -> str:
     """Return why no vector form of an environment can save its state, where that is known without making one."""
     if _is_ale(registered):
-        return f"the vector form of {registered.id}, which is ale-py's, has no state that can be saved"
+        return f"{registered.id} has no state to save in its vector form, which is ale-py's"
     return ""
 
 
