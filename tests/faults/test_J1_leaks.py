@@ -59,10 +59,12 @@ def _check_growth(start: Callable[..., Program], toy: Callable[..., list[str]], 
     assert ended.code == 0
     assert len(ended.saved) >= epochs
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    # A save in flight has a descriptor and a thread for a moment: the lowest of a few epochs is what stays.
+    # A save in flight has descriptors for a moment: the lowest of a few epochs is what stays, but where epochs are quicker
+    # than the disk one is always in flight. What each epoch leaves open would be a hundred by now.
     early, late = rows[WARM_UP : WARM_UP + 20], rows[-20:]
     before, after = ([min(row[i] for row in part) for i in range(4)] for part in (early, late))
     grown_mb = (after[0] - before[0]) / 1e6
     print(f"{epochs} epochs: grown by {grown_mb:.2f} MB; descriptors, threads, children: {before[1:]} -> {after[1:]}")
     assert grown_mb < 5.0
-    assert after[1:] == before[1:]
+    assert after[1] < before[1] + 5
+    assert after[2:] == before[2:]
