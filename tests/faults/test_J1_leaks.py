@@ -59,8 +59,8 @@ def _check_growth(start: Callable[..., Program], toy: Callable[..., list[str]], 
     assert ended.code == 0
     assert len(ended.saved) >= epochs
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    # A save in flight has descriptors for a moment: the lowest of a few epochs is what stays, but where epochs are quicker
-    # than the disk one is always in flight. What each epoch leaves open would be a hundred by now.
+    # A save in flight has descriptors for a moment: the lowest of a few epochs is what stays, but where epochs are
+    # quicker than the disk one is always in flight. What each epoch leaves open would be a hundred by now.
     early, late = rows[WARM_UP : WARM_UP + 20], rows[-20:]
     before, after = ([min(row[i] for row in part) for i in range(4)] for part in (early, late))
     grown_mb = (after[0] - before[0]) / 1e6
