@@ -14,7 +14,7 @@ from benchmarks.installing import ROOT
 from benchmarks.result import Result, parse_result
 from benchmarks.settings import SETTINGS
 
-__all__ = ["Cores", "Failed", "environment", "on_cores", "output_of", "run_in_turns", "run_one", "say"]
+__all__ = ["Cores", "Failed", "environment", "on_cores", "output_of", "run_command", "run_in_turns", "run_one", "say"]
 
 _LONGEST_S = 3600.0
 # A machine may set these for some old build of a library; what a contender's own libraries choose is what counts.
@@ -60,8 +60,23 @@ def output_of(command: Sequence[str], cores: Cores, *, longest_s: float = _LONGE
     Raises:
         Failed: it has not ended after `longest_s`, or with another exit code than 0.
     """
+    finished = run_command(command, cores, longest_s=longest_s)
+    if finished.returncode:
+        said = finished.stderr.strip().splitlines() or ["nothing"]
+        raise Failed(f"expected exit code 0, found {finished.returncode}: {said[-1][:300]}")
+    return finished.stdout
+
+
+def run_command(
+    command: Sequence[str], cores: Cores, *, longest_s: float = _LONGEST_S
+) -> subprocess.CompletedProcess[str]:
+    """Return how a program ended that runs on these cores, and what it printed.
+
+    Raises:
+        Failed: it has not ended after `longest_s`.
+    """
     try:
-        finished = subprocess.run(
+        return subprocess.run(
             on_cores(command, cores.number),
             cwd=ROOT,
             env=environment(cores.threads),
@@ -72,10 +87,6 @@ def output_of(command: Sequence[str], cores: Cores, *, longest_s: float = _LONGE
         )
     except subprocess.TimeoutExpired as error:
         raise Failed(f"expected an end within {longest_s:.0f} s, found none") from error
-    if finished.returncode:
-        said = finished.stderr.strip().splitlines() or ["nothing"]
-        raise Failed(f"expected exit code 0, found {finished.returncode}: {said[-1][:300]}")
-    return finished.stdout
 
 
 def run_one(contender: Contender, setting_id: str, *, seed: int, frames: int, cores: Cores) -> Result:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.installing import ROOT, is_installed, python_of
-from benchmarks.measure import Cores, Failed, environment, on_cores, output_of, say
+from benchmarks.measure import Cores, Failed, output_of, run_command, say
 from benchmarks.settings import SETTINGS
 from benchmarks.tables import Figure
 
@@ -139,14 +138,7 @@ def error_s(change: str, cores: Cores, *, says: str) -> float:
 
 def _wall(command: Sequence[str], cores: Cores, *, expected: int = 0, says: str = "") -> float:
     began = time.monotonic()
-    finished = subprocess.run(
-        on_cores(command, cores.number),
-        cwd=ROOT,
-        env=environment(cores.threads),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    finished = run_command(command, cores)
     taken = time.monotonic() - began
     if finished.returncode != expected:
         raise Failed(f"{' '.join(command)}: expected exit code {expected}, found {finished.returncode}")

@@ -25,15 +25,28 @@ def measure_epochs(path: str) -> None:
 
     def make(original: Any) -> Callable[..., Any]:
         @functools.wraps(original)
-        def wrapper(*args: Any, **options: Any) -> Any:
-            found = [process.memory_info().rss, process.num_fds(), threading.active_count(), len(process.children())]
+        def wrapper(session: Any, *args: Any, **options: Any) -> Any:
+            # A save in flight has descriptors, and where epochs are quicker than the disk one is always in flight.
+            session.saver.look(wait=True)
+            found = [process.memory_info().rss, _descriptors(), threading.active_count(), len(process.children())]
             with open(path, "a") as file:
                 file.write(json.dumps(found) + "\n")
-            return original(*args, **options)
+            return original(session, *args, **options)
 
         return wrapper
 
     wrap("digideep.pipeline.session:Session.log_epoch", make)
+
+
+def _descriptors() -> int:
+    """Count open descriptors but that of the log which is opened by a clock, at the first look at the usage."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            count += not os.readlink(f"/proc/self/fd/{name}").endswith("/monlog.jsonl")
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return count
 
 
 def test_J1_epochs_and_saves_leave_nothing_open_and_take_no_memory(
@@ -59,12 +72,10 @@ def _check_growth(start: Callable[..., Program], toy: Callable[..., list[str]], 
     assert ended.code == 0
     assert len(ended.saved) >= epochs
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    # A save in flight has descriptors for a moment: the lowest of a few epochs is what stays, but where epochs are
-    # quicker than the disk one is always in flight. What each epoch leaves open would be a hundred by now.
+    # The usage thread opens files for a moment: the lowest of a few epochs is what stays.
     early, late = rows[WARM_UP : WARM_UP + 20], rows[-20:]
     before, after = ([min(row[i] for row in part) for i in range(4)] for part in (early, late))
     grown_mb = (after[0] - before[0]) / 1e6
     print(f"{epochs} epochs: grown by {grown_mb:.2f} MB; descriptors, threads, children: {before[1:]} -> {after[1:]}")
     assert grown_mb < 5.0
-    assert after[1] < before[1] + 5
-    assert after[2:] == before[2:]
+    assert after[1:] == before[1:]
