@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 import time
+from functools import partial
 from typing import Any
 
 BEGAN = time.perf_counter()
@@ -63,15 +64,20 @@ class LayerNormTrunk(BaseFeaturesExtractor):  # type: ignore[misc]
         return features
 
 
+def make_game(name: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+    """Return a game, in whichever process: only who imports ale_py knows its ids."""
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    return gymnasium.make(name, **kwargs)
+
+
 def make_env(setting: PPOSetting, *, seed: int, stepper: str = "dummy") -> Any:
     """Return the setting's environments."""
     if setting.network != "cnn":
         return make_vec_env(setting.env, n_envs=setting.num_envs, seed=seed, vec_env_cls=_STEPPERS[stepper])
-    import ale_py
-
-    gymnasium.register_envs(ale_py)
     envs = make_atari_env(
-        setting.env,
+        partial(make_game, setting.env),
         n_envs=setting.num_envs,
         seed=seed,
         env_kwargs={"frameskip": 1, "repeat_action_probability": 0.0, "full_action_space": False},
