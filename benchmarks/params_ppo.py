@@ -48,7 +48,7 @@ def cpanel_of(chosen: PPOSetting) -> dict[str, Any]:
         "clip_param": chosen.clip_param,
         "value_clip": chosen.value_clip,
         "entropy_coef": chosen.entropy_coef,
-        "value_coef": chosen.value_coef,
+        "value_coef": 2.0 * chosen.value_coef,  # of half the squared error, where the peers take all of it
         "max_grad_norm": chosen.max_grad_norm,
         "update_epochs": chosen.update_epochs,
         "minibatch_size": chosen.minibatch_size,

@@ -28,7 +28,7 @@ class PPOSetting(NamedTuple):
     clip_param: float = 0.2
     value_clip: float | None = 0.2
     entropy_coef: float = 0.01
-    value_coef: float = 0.5
+    value_coef: float = 0.5  # of the mean squared error
     max_grad_norm: float = 0.5
     adam_eps: float = 1e-5
     network: Literal["mlp", "layernorm", "cnn"] = "mlp"
@@ -79,8 +79,12 @@ _CONTROL = _SMALL._replace(
 SETTINGS = {
     "B0": _SMALL._replace(title="PPO-small on CartPole, learning"),
     "B1": _SMALL,
+    # Without value clip, as B4: where one trunk serves both heads it matters what a clip is, and each system has its own.
     "B1-module": _SMALL._replace(
-        title="PPO-small on CartPole, the user's own network", network="layernorm", hidden_sizes=(256, 256)
+        title="PPO-small on CartPole, the user's own network",
+        network="layernorm",
+        hidden_sizes=(256, 256),
+        value_clip=None,
     ),
     "B2": _SMALL._replace(
         title="PPO-sb on CartPole", update_epochs=10, minibatch_size=64, lr=3e-4, value_clip=None, entropy_coef=0.0
@@ -93,6 +97,7 @@ SETTINGS = {
         total_frames=21 * 8 * 128,  # the first iteration warms up, 20 are measured
         network="cnn",
         hidden_sizes=(512,),
+        value_clip=None,
         solved=None,
         threads=(1, 2),
     ),

@@ -75,10 +75,11 @@ def test_digideep_is_told_the_setting(setting: PPOSetting) -> None:
 
     agent, explorer = tree["agents"]["agent"], tree["explorer"]["train"]
     for name in (
-        "gamma", "gae_lambda", "lr", "clip_param", "value_clip", "entropy_coef", "value_coef", "max_grad_norm",
-        "update_epochs", "minibatch_size", "adam_eps",
+        "gamma", "gae_lambda", "lr", "clip_param", "value_clip", "entropy_coef", "max_grad_norm", "update_epochs",
+        "minibatch_size", "adam_eps",
     ):  # fmt: skip
         assert agent[name] == getattr(setting, name), name
+    assert agent["value_coef"] == 2 * setting.value_coef
     assert (agent["lr_final"], agent["clip_param_final"], agent["target_kl"]) == (None, None, None)
     assert (explorer["num_envs"], explorer["n_steps"]) == (setting.num_envs, setting.n_steps)
     assert (explorer["exact"], explorer["num_workers"]) == (True, "auto")
