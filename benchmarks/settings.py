@@ -79,7 +79,7 @@ _CONTROL = _SMALL._replace(
 SETTINGS = {
     "B0": _SMALL._replace(title="PPO-small on CartPole, learning"),
     "B1": _SMALL,
-    # Without value clip, as B4: where one trunk serves both heads it matters what a clip is, and each system has its own.
+    # Without value clip, as B4: where one trunk serves both heads it matters what that is, and each system has its own.
     "B1-module": _SMALL._replace(
         title="PPO-small on CartPole, the user's own network",
         network="layernorm",
