@@ -203,7 +203,7 @@ def test_G_a_place_that_cannot_be_written_is_told(cold: Cold, tmp_path: Path, st
         subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.parametrize("limit", [14, 18, 24])
+@pytest.mark.parametrize("limit", [12, 13, 14, 15, 16, 18, 20, 24])
 def test_G_too_few_open_files_are_told_with_the_limit_to_raise(warm: Cold, tmp_path: Path, limit: int) -> None:
     sets = ["num_envs=2", "n_steps=8", "number_epochs=1", "total_frames=0", "num_workers=2", "stop_return=null"]
     argv = [*NEW, "--set", *sets, "epoch_size=1", "test_activate=false"]
