@@ -23,12 +23,12 @@ from benchmarks.installing import PEERS, install
 from benchmarks.measure import Cores, Failed, run_in_turns, say
 from benchmarks.operations import limits, single_operations, start_up, stepping
 from benchmarks.report import fill_page, render
-from benchmarks.settings import ALIASES, SETTINGS
+from benchmarks.settings import ALIASES, LEARNING, SETTINGS
 from benchmarks.tables import Table, machine, read_tables, store_table
 
 _OTHERS = {"B7": stepping, "B8": single_operations, "B10": start_up, "limits": limits}
 _QUICK = {"B1": 41_000, "B2": 13_000, "B8": 0, "B10": 0}  # frames
-_REPETITIONS = {"B0": 10, "B7": 3, "limits": 3}
+_REPETITIONS = {**dict.fromkeys(LEARNING, 20), "B7": 3, "limits": 3}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     cores = parser.add_mutually_exclusive_group()
     cores.add_argument("--one-core", dest="cores", action="store_const", const=1, help="the default")
     cores.add_argument("--two-cores", dest="cores", action="store_const", const=2)
-    parser.add_argument("--seeds", type=int, help="repetitions, from seed 1 on (5; B0: 10)")
+    parser.add_argument("--seeds", type=int, help="repetitions, from seed 1 on (5; what is learnt: 20)")
     parser.add_argument("--others", type=int, metavar="N", help="repetitions of all but digideep and Stable-Baselines3")
     parser.add_argument("--frames", type=int, help="instead of the benchmark's")
     parser.add_argument("--threads", type=int, help="of torch, in every contender, instead of the benchmark's")

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.contenders import OURS
 from benchmarks.report import better_reference, speed_ratio
 from benchmarks.result import POINTS, Result
-from benchmarks.settings import SETTINGS
+from benchmarks.settings import LEARNING, SETTINGS
 from benchmarks.statistics import mean_interval
 from benchmarks.tables import Table
 
@@ -35,7 +35,7 @@ def draw(tables: Sequence[Table], path: Path) -> None:
     if not comparable:
         raise ValueError("plot: expected a table with digideep and Stable-Baselines3, found none")
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-    _ratios(left, [table for table in comparable if table.id != "B0"] or comparable)
+    _ratios(left, [table for table in comparable if table.id not in LEARNING] or comparable)
     _curves(right, next((table for table in comparable if table.id == "B0"), comparable[0]))
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.contenders import OURS, REFERENCES
 from benchmarks.report_figures import cores_line, figures_section, interval, machine_line, time_section
 from benchmarks.result import POINTS, Result
-from benchmarks.settings import SETTINGS, PPOSetting
+from benchmarks.settings import LEARNING, SETTINGS, PPOSetting
 from benchmarks.statistics import Estimate, difference_of_means, mean_interval, median_ratio
 from benchmarks.tables import Table
-from benchmarks.validity import Check, checks
+from benchmarks.validity import Check, Learnt, checks
 
 __all__ = ["BEGIN", "END", "better_reference", "fill_page", "render", "speed_ratio"]
 
@@ -22,9 +22,11 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 def render(tables: Sequence[Table]) -> str:
     """Return all tables in Markdown: a summary, then one section for each benchmark and number of cores."""
-    trained = [table for table in tables if table.runs]
-    parts = [_summary(trained)] if trained else []
-    parts += [_learning(table) if table.id == "B0" else _training(table) for table in trained]
+    learnt = {table.id: table for table in tables if table.id in LEARNING}
+    trained = [table for table in tables if table.runs and table.id not in LEARNING]
+    parts = [_summary(trained, learnt)] if trained else []
+    parts += [_learning(table) for table in learnt.values()]
+    parts += [_training(table, learnt) for table in trained]
     parts += [figures_section(table) for table in tables if table.figures and table.id != "limits"]
     parts += [section for cores in (1, 2) if (section := time_section(tables, cores=cores))]
     return "\n\n".join(parts) + "\n"
@@ -61,7 +63,17 @@ def _speed(runs: Sequence[Result]) -> float:
     return statistics.median(run.steps_per_s for run in runs)
 
 
-def _summary(tables: Sequence[Table]) -> str:
+def _learnt(table: Table, learnt: Mapping[str, Table], *, peer: str) -> Learnt | None:
+    """Return the runs whose returns say most about a table's, where a benchmark of learning has them."""
+    same = next((learnt[name] for name, trained in LEARNING.items() if trained == table.id and name in learnt), None)
+    reference = same and better_reference(same)
+    if same is None or reference is None or peer not in REFERENCES:
+        return None
+    runs = same.by_contender()
+    return Learnt(runs[OURS], runs[reference])
+
+
+def _summary(tables: Sequence[Table], learnt: Mapping[str, Table]) -> str:
     lines = [
         "| | | cores | digideep, steps/s | Stable-Baselines3, its better row | ratio | 95 % interval | equal work |",
         "|---|---|---|---|---|---|---|---|",
@@ -71,7 +83,8 @@ def _summary(tables: Sequence[Table]) -> str:
         if name is None or OURS not in runs:
             continue
         ratio = speed_ratio(runs[OURS], runs[name])
-        broken = [check.name for check in checks(runs[OURS], runs[name]) if not check.holds]
+        found = checks(runs[OURS], runs[name], learnt=_learnt(table, learnt, peer=name))
+        broken = [check.name for check in found if not check.holds]
         lines.append(
             f"| {table.id} | {SETTINGS[table.id].title} | {table.cores} | {_speed(runs[OURS]):,.0f} "
             f"| {_speed(runs[name]):,.0f} | **{ratio.value:.2f}** | {ratio.low:.2f} to {ratio.high:.2f} "
@@ -80,7 +93,7 @@ def _summary(tables: Sequence[Table]) -> str:
     return "\n".join(lines)
 
 
-def _training(table: Table) -> str:
+def _training(table: Table, learnt: Mapping[str, Table]) -> str:
     runs, setting = table.by_contender(), SETTINGS[table.id]
     solves = setting.solved is not None
     lines = [
@@ -97,7 +110,7 @@ def _training(table: Table) -> str:
             name if len(rows) == len(runs.get(OURS, rows)) else f"{name}, {len(rows)} of {len(runs[OURS])} repetitions"
         )
         lines.append(_row(shown, rows, ours=runs.get(OURS), solves=solves))
-    lines += ["", _validity(runs), "", _where(table)]
+    lines += ["", _validity(table, learnt), "", _where(table)]
     return "\n".join(lines)
 
 
@@ -132,15 +145,17 @@ def _describe(setting: PPOSetting, table: Table) -> str:
     )
 
 
-def _validity(runs: dict[str, list[Result]]) -> str:
+def _validity(table: Table, learnt: Mapping[str, Table]) -> str:
     """Return one line for each peer that does not do the same work, or one line that all do."""
+    runs = table.by_contender()
     if OURS not in runs:
         return ""
     lines = []
     for name, rows in runs.items():
         if name == OURS:
             continue
-        broken: list[Check] = [check for check in checks(runs[OURS], rows) if not check.holds]
+        found: list[Check] = checks(runs[OURS], rows, learnt=_learnt(table, learnt, peer=name))
+        broken = [check for check in found if not check.holds]
         if broken:
             told = "; ".join(f"{check.name}, {check.found}" for check in broken)
             lines.append(f"- {name} does not do the same: {told}.")

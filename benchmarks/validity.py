@@ -9,7 +9,7 @@ from benchmarks.result import Result
 from benchmarks.settings import SETTINGS
 from benchmarks.statistics import mean_interval
 
-__all__ = ["Check", "checks"]
+__all__ = ["Check", "Learnt", "checks"]
 
 _SAME_STEPS = 0.01
 _ENOUGH = 5  # runs whose mean says something
@@ -23,10 +23,21 @@ class Check(NamedTuple):
     found: str
 
 
-def checks(ours: Sequence[Result], theirs: Sequence[Result]) -> list[Check]:
-    """Return the conditions on which the steps a second of ours may be divided by theirs."""
+class Learnt(NamedTuple):
+    """Runs of the same training with more seeds, whose returns say more."""
+
+    ours: Sequence[Result]
+    theirs: Sequence[Result]
+
+
+def checks(ours: Sequence[Result], theirs: Sequence[Result], *, learnt: Learnt | None = None) -> list[Check]:
+    """Return the conditions on which the steps a second of ours may be divided by theirs.
+
+    Returns at the end are compared in `learnt` where it is given.
+    """
+    mine, other = learnt or (ours, theirs)
     return [_transitions(ours), _transitions(theirs), _gradient_steps(ours, theirs), _networks(ours, theirs)] + (
-        [_returns(ours, theirs)] if all(run.final_return is not None for run in (*ours, *theirs)) else []
+        [_returns(mine, other)] if all(run.final_return is not None for run in (*mine, *other)) else []
     )
 
 

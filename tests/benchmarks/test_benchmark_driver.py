@@ -241,7 +241,10 @@ def test_unknown_benchmark_names_the_known_ones(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit, match="2"):
         driver.main(["B99"])
 
-    assert "expected benchmarks of B0, B1, B1-module, B10, B2, B3," in capsys.readouterr().err
+    assert (
+        "expected benchmarks of B0, B0-clip, B0-halfcheetah, B0-module, B1, B1-module, B10, B2, B3,"
+        in capsys.readouterr().err
+    )
 
 
 def test_alias_stands_for_its_benchmarks_and_each_is_stored(

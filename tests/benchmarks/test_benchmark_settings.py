@@ -162,6 +162,9 @@ def test_rllib_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, name: str) -
 def test_iteration_has_as_many_gradient_steps_as_minibatches_and_passes_say() -> None:
     assert {name: setting.gradient_steps for name, setting in SETTINGS.items()} == {
         "B0": 16,
+        "B0-clip": 16,
+        "B0-halfcheetah": 320,
+        "B0-module": 16,
         "B1": 16,
         "B1-module": 16,
         "B2": 160,

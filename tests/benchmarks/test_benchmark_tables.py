@@ -187,3 +187,13 @@ def test_benchmarks_are_in_the_order_of_their_numbers(make_table: Callable[..., 
         store_table(path, make_table()._replace(id=name))
 
     assert [table.id for table in read_tables([path])] == ["B1", "B1-module", "B2", "B10", "limits"]
+
+
+def test_returns_are_those_of_the_benchmark_of_learning_where_there_is_one(make_table: Callable[..., Table]) -> None:
+    speed, learning = make_table("B1"), make_table("B0-clip")
+    unlucky = speed._replace(
+        runs=[run._replace(final_return=-1.0) if run.contender == "digideep" else run for run in speed.runs]
+    )
+
+    assert "| not: return at the end |" in render([unlucky])
+    assert "| not: return at the end |" not in render([unlucky, learning])
