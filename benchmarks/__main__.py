@@ -131,7 +131,7 @@ def _table(name: str, options: argparse.Namespace) -> Table:
     else:
         figures = _OTHERS[name](repetitions=repetitions, cores=cores)
     about["load"] += machine()["load"]
-    return Table(name, cores.number, threads, about, runs, figures)
+    return Table(name, cores.number, threads, about, runs, figures, setting=setting._asdict() if setting else None)
 
 
 if __name__ == "__main__":

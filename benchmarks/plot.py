@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import OURS
-from benchmarks.report import better_reference, speed_ratio
+from benchmarks.report import better_reference, setting_of, speed_ratio
 from benchmarks.result import POINTS, Result
-from benchmarks.settings import LEARNING, SETTINGS
+from benchmarks.settings import LEARNING
 from benchmarks.statistics import mean_interval
 from benchmarks.tables import Table
 
@@ -64,7 +64,7 @@ def _curves(axes: Any, table: Table) -> None:
         frames, values, lows, highs = zip(*drawn, strict=True)
         axes.plot(frames, values, color=colour, label=name)
         axes.fill_between(frames, lows, highs, color=colour, alpha=0.2, linewidth=0)
-    axes.set_title(f"{table.id}: {SETTINGS[table.id].title}", fontsize="medium")
+    axes.set_title(f"{table.id}: {setting_of(table).title}", fontsize="medium")
     axes.set_xlabel("frames (thousands)")
     axes.set_ylabel("mean return, 95 % interval")
     axes.legend(frameon=False)

@@ -14,7 +14,7 @@ from benchmarks.statistics import Estimate, difference_of_means, mean_interval, 
 from benchmarks.tables import Table
 from benchmarks.validity import Check, Learnt, checks
 
-__all__ = ["BEGIN", "END", "better_reference", "fill_page", "render", "speed_ratio"]
+__all__ = ["BEGIN", "END", "better_reference", "fill_page", "render", "setting_of", "speed_ratio"]
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """Between these lines of a page stands what `fill_page` writes."""
@@ -86,7 +86,7 @@ def _summary(tables: Sequence[Table], learnt: Mapping[str, Table]) -> str:
         found = checks(runs[OURS], runs[name], learnt=_learnt(table, learnt, peer=name))
         broken = [check.name for check in found if not check.holds]
         lines.append(
-            f"| {table.id} | {SETTINGS[table.id].title} | {table.cores} | {_speed(runs[OURS]):,.0f} "
+            f"| {table.id} | {setting_of(table).title} | {table.cores} | {_speed(runs[OURS]):,.0f} "
             f"| {_speed(runs[name]):,.0f} | **{ratio.value:.2f}** | {ratio.low:.2f} to {ratio.high:.2f} "
             f"| {'yes' if not broken else 'not: ' + ', '.join(broken)} |"
         )
@@ -94,7 +94,7 @@ def _summary(tables: Sequence[Table], learnt: Mapping[str, Table]) -> str:
 
 
 def _training(table: Table, learnt: Mapping[str, Table]) -> str:
-    runs, setting = table.by_contender(), SETTINGS[table.id]
+    runs, setting = table.by_contender(), setting_of(table)
     solves = setting.solved is not None
     lines = [
         f"### {table.id}: {setting.title}, {cores_line(table)}",
@@ -126,6 +126,12 @@ def _row(name: str, rows: Sequence[Result], *, ours: Sequence[Result] | None, so
         median = f"{statistics.median(solved):.1f} s in {len(solved)} of {len(rows)}" if solved else "in no run"
         cells.append(median)
     return "| " + " | ".join(cells) + " |"
+
+
+def setting_of(table: Table) -> PPOSetting:
+    """Return what was trained: as stored with the table, whatever the benchmark has become since."""
+    stored = {key: tuple(value) if isinstance(value, list) else value for key, value in (table.setting or {}).items()}
+    return SETTINGS[table.id]._replace(**stored)
 
 
 def _describe(setting: PPOSetting, table: Table) -> str:
@@ -180,9 +186,9 @@ def _learning(table: Table) -> str:
     runs = table.by_contender()
     reference = better_reference(table)
     lines = [
-        f"### {table.id}: {SETTINGS[table.id].title}",
+        f"### {table.id}: {setting_of(table).title}",
         "",
-        _describe(SETTINGS[table.id], table),
+        _describe(setting_of(table), table),
         "",
     ]
     if reference is None or OURS not in runs:

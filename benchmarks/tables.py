@@ -38,7 +38,7 @@ class Figure(NamedTuple):
 class Table(NamedTuple):
     """What one benchmark gave on one number of cores: runs in the order in which they were made, or figures.
 
-    `machine` says where and when, with the load before and after.
+    `machine` says where and when, with the load before and after; `setting` what was trained, as it stood then.
     """
 
     id: str
@@ -47,6 +47,7 @@ class Table(NamedTuple):
     machine: dict[str, Any]
     runs: list[Result]
     figures: list[Figure]
+    setting: dict[str, Any] | None = None
 
     def by_contender(self) -> dict[str, list[Result]]:
         """Return the runs of each contender, in the order of their seeds."""

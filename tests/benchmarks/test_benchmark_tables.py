@@ -11,6 +11,7 @@ from benchmarks.explorers import Compared
 from benchmarks.measure import Cores
 from benchmarks.report import BEGIN, END, better_reference, fill_page, render
 from benchmarks.result import Result
+from benchmarks.settings import SETTINGS
 from benchmarks.tables import Figure, Table, read_tables, store_table
 
 
@@ -197,3 +198,14 @@ def test_returns_are_those_of_the_benchmark_of_learning_where_there_is_one(make_
 
     assert "| not: return at the end |" in render([unlucky])
     assert "| not: return at the end |" not in render([unlucky, learning])
+
+
+def test_table_tells_the_setting_that_it_was_measured_with(make_table: Callable[..., Table], tmp_path: Path) -> None:
+    stored = SETTINGS["B1"]._replace(title="as it was then", value_clip=0.125, hidden_sizes=(8, 9))
+    store_table(tmp_path / "results.json", make_table("B1")._replace(setting=stored._asdict()))
+
+    text = render(read_tables([tmp_path / "results.json"]))
+
+    assert "### B1: as it was then" in text
+    assert "value clip 0.125" in text
+    assert "two networks of 8 x 9" in text
