@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import tracemalloc
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,21 +43,29 @@ def advance(made: Explorer, chunks: int) -> None:
 
 
 def grown(made: Explorer, between: Callable[[], None] = lambda: None) -> int:
-    """Return how many bytes more are allocated after 2,000 steps than before them; the explorer is closed."""
+    """Return how many bytes more are allocated after 2,000 steps than before them; the explorer is closed.
+
+    It is the least of three times 2,000 steps: what grows does so in each, and what is made once, here or by whatever
+    else this process runs, counts in one of them.
+    """
     tracemalloc.start()
     try:
         advance(made, WARM_CHUNKS)
-        gc.collect()
-        before, _ = tracemalloc.get_traced_memory()
-        for _ in range(CHUNKS):
-            advance(made, 1)
-            between()
-        gc.collect()
-        after, _ = tracemalloc.get_traced_memory()
+        allocated = [_allocated()]
+        for _ in range(3):
+            for _ in range(CHUNKS):
+                advance(made, 1)
+                between()
+            allocated.append(_allocated())
     finally:
         tracemalloc.stop()
         made.close()
-    return after - before
+    return min(after - before for before, after in itertools.pairwise(allocated))
+
+
+def _allocated() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
