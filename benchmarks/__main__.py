@@ -5,6 +5,8 @@
     scripts/bench B1 B2 --one-core        each seed by seed, every contender in a process of its own
     scripts/bench B3 --two-cores --output results.json
     scripts/bench --report results.json   the tables of what was stored
+    scripts/bench --results               the trainings of docs/results.md that are not stored yet; fill the page
+    scripts/bench --results --only NAME   those of one preset alone; without a name none, and the page is filled
 
 Speed is compared between runs that follow each other, since a machine may be shared. The benchmarks of training are
 those in benchmarks/settings.py; B7 steps environments, B8 times single operations, B10 the start of the program, and
@@ -20,6 +22,8 @@ from pathlib import Path
 
 from benchmarks.contenders import OURS, present
 from benchmarks.installing import PEERS, install
+from benchmarks.learning import STORE, learn, read_learned
+from benchmarks.learning_page import PAGE, write_page
 from benchmarks.measure import Cores, Failed, run_in_turns, say
 from benchmarks.operations import limits, single_operations, start_up, stepping
 from benchmarks.report import fill_page, render
@@ -39,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1 if install(options.setup or PEERS) else 0
         if options.report:
             return _report(options)
+        if options.results:
+            return _learn(options)
         return _measure(options)
     except (Failed, ValueError, LookupError) as error:
         print(f"scripts/bench: error: {error}", file=sys.stderr)
@@ -66,8 +72,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--contenders", nargs="+", default=[], metavar="NAME", help="only those that begin so")
     parser.add_argument("--output", type=Path, metavar="FILE", help="add each table to this JSON file")
     parser.add_argument("--report", nargs="+", type=Path, metavar="FILE", help="print the tables of these files")
-    parser.add_argument("--page", type=Path, help="with --report: put them into this page, between its marks")
+    parser.add_argument("--page", type=Path, help="with --report or --results: put them into this page's marks")
     parser.add_argument("--plot", type=Path, help="with --report: draw this picture (extra `plot`)")
+    parser.add_argument("--results", action="store_true", help="train what docs/results.md shows, and fill that page")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="with --results: these presets alone")
+    parser.add_argument("--again", action="store_true", help="with --results: also what is stored already")
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="with --results: so many trainings, each on its own cores"
+    )
     options = parser.parse_args(arguments)
     unknown = [name for name in options.ids if name not in known]
     if unknown:
@@ -88,6 +100,17 @@ def _report(options: argparse.Namespace) -> int:
     else:
         print(text, end="")
     return 0
+
+
+def _learn(options: argparse.Namespace) -> int:
+    path, page = options.output or STORE, options.page or PAGE
+    failed = learn(
+        names=options.only, seeds=options.seeds, again=options.again, at_once=options.at_once, path=path, show=say
+    )
+    write_page(read_learned(path), page)
+    for name in failed:
+        print(f"scripts/bench: error: {name} failed", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _measure(options: argparse.Namespace) -> int:

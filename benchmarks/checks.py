@@ -84,7 +84,7 @@ def main() -> int:
 
 def _measure(epochs: int) -> tuple[list[Cost], float]:
     import digideep
-    from digideep.agent.ppo import policy
+    from digideep.agent.rollout import policy
     from digideep.environment import explorer
     from digideep.environment.playing import ActionGuard
     from digideep.model.flat import FlatParameters
@@ -94,8 +94,8 @@ def _measure(epochs: int) -> tuple[list[Cost], float]:
 
     called = {
         "actions before they reach the environments": Counted(ActionGuard, "check"),
-        "outputs of the policy, of a step": Counted(policy, "_check_finite", among=2),
-        "outputs and values of a chunk": Counted(policy, "_check_finite", among=3),
+        "outputs of the policy, of a step": Counted(policy, "check_finite", among=2),
+        "outputs and values of a chunk": Counted(policy, "check_finite", among=3),
         "observations and rewards of a chunk": Counted(explorer, "first_bad"),
         "the state of a save (every fifth epoch)": Counted(contents, "_check_finite"),
     }

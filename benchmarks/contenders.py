@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.installing import ROOT, is_installed, python_of
-from benchmarks.settings import LEARNING, SETTINGS
+from benchmarks.settings import LEARNING, PPO_SETTINGS, REPLAY_SETTINGS
 
 __all__ = ["CONTENDERS", "OURS", "REFERENCE", "REFERENCES", "Contender", "present"]
 
@@ -22,13 +22,21 @@ OURS = "digideep"
 REFERENCE = "sb3"
 """Environment of the peer that takes part in every benchmark."""
 
-REFERENCES = ("stable-baselines3", "stable-baselines3 (cpu)", "stable-baselines3 (cpu, SubprocVecEnv)")
+REFERENCES = (
+    "stable-baselines3",
+    "stable-baselines3 (cpu)",
+    "stable-baselines3 (cpu, SubprocVecEnv)",
+    "stable-baselines3 (cpu, 64 steps, then 64 updates)",
+)
 """Its rows; the best of them is what a summary compares with."""
 
 _CARTPOLE = ("B1", "B2")
 _WITHOUT_MUJOCO = (*_CARTPOLE, "B3-pendulum", "B4")
-_SPEED = tuple(name for name in SETTINGS if name not in LEARNING)
+_SPEED = tuple(name for name in PPO_SETTINGS if name not in LEARNING)
 _COSTLY = ("B3-halfcheetah", "B4")  # environments that are worth a process
+_REPLAY = tuple(REPLAY_SETTINGS)
+_REPLAY_SPEED = tuple(name for name in REPLAY_SETTINGS if name not in LEARNING)
+_SAC = ("B5", "B6")
 
 
 class Contender(NamedTuple):
@@ -42,7 +50,7 @@ class Contender(NamedTuple):
     peer: str | None
     program: str
     options: tuple[str, ...] = ()
-    settings: tuple[str, ...] = tuple(SETTINGS)
+    settings: tuple[str, ...] = tuple(PPO_SETTINGS)
     cores: tuple[int, ...] = (1, 2)
     in_quick: bool = False
 
@@ -54,13 +62,20 @@ class Contender(NamedTuple):
 
 
 CONTENDERS = (
-    Contender(OURS, None, "benchmarks.ours", in_quick=True),
+    Contender(OURS, None, "benchmarks.ours", settings=(*PPO_SETTINGS, *_REPLAY), in_quick=True),
     Contender(
         "digideep, exact: false",
         None,
         "benchmarks.ours",
-        ("--exact=false",),
-        settings=_SPEED,
+        ("--exact=false", "--name=digideep, exact: false"),
+        settings=(*_SPEED, *_REPLAY_SPEED),
+    ),
+    Contender(
+        "digideep, 64 steps, then 64 updates",
+        None,
+        "benchmarks.ours",
+        ("--chunk=64", "--name=digideep, 64 steps, then 64 updates"),
+        settings=_SAC,
     ),
     Contender("stable-baselines3", "sb3", "benchmarks/peers/sb3.py", settings=_SPEED),
     Contender(
@@ -77,6 +92,21 @@ CONTENDERS = (
         ("--device=cpu", "--stepper=subproc", "--name=stable-baselines3 (cpu, SubprocVecEnv)"),
         settings=_COSTLY,
         cores=(2,),
+    ),
+    Contender("stable-baselines3", "sb3", "benchmarks/peers/sb3_replay.py", settings=_REPLAY_SPEED),
+    Contender(
+        "stable-baselines3 (cpu)",
+        "sb3",
+        "benchmarks/peers/sb3_replay.py",
+        ("--device=cpu", "--name=stable-baselines3 (cpu)"),
+        settings=_REPLAY,
+    ),
+    Contender(
+        "stable-baselines3 (cpu, 64 steps, then 64 updates)",
+        "sb3",
+        "benchmarks/peers/sb3_replay.py",
+        ("--device=cpu", "--chunk=64", "--name=stable-baselines3 (cpu, 64 steps, then 64 updates)"),
+        settings=_SAC,
     ),
     Contender(
         "sample-factory (serial, synchronous)",
@@ -97,7 +127,7 @@ CONTENDERS = (
         "rllib",
         "benchmarks/peers/rllib.py",
         ("--vectorize-mode=sync", "--name=rllib (sync vectorisation)"),
-        settings=(*_WITHOUT_MUJOCO, "B3-halfcheetah"),
+        settings=(*_WITHOUT_MUJOCO, "B3-halfcheetah", *_SAC, "B12"),
     ),
     Contender(
         "rllib (vector_entry_point)",
@@ -107,7 +137,10 @@ CONTENDERS = (
         settings=_CARTPOLE,
     ),
 )
-"""All contenders, ours first. What is learnt, and B1-module, is compared with Stable-Baselines3 alone."""
+"""All contenders, ours first. What is learnt, and B1-module, is compared with Stable-Baselines3 alone.
+
+Sample Factory has neither SAC nor DQN.
+"""
 
 
 def present(

@@ -1,11 +1,11 @@
-"""What the parts of a training iteration take at least: each alone, by hand, without anything around it.
+"""What the parts of an iteration of PPO take at least: each alone, by hand, without anything around it.
 
     python -m benchmarks.limits B1
 
-Prints one line of JSON: microseconds a frame of stepping the environments, of acting, and of learning. They are not
-reachable, since somebody has to call the parts, but they say what is left to gain. Stepping is that of the fastest
-vector environment there is for the id whose frames are the same; acting and gradients of fully connected networks are
-matrix products in numpy into kept arrays, those of convolutions torch's in channels_last.
+Prints one line of JSON: for the benchmark, microseconds a frame of stepping the environments, of acting, and of
+learning. They are not reachable, since somebody has to call the parts, but they say what is left to gain. Stepping is
+that of the fastest vector environment there is for the id whose frames are the same; acting and gradients of fully
+connected networks are matrix products in numpy into kept arrays, those of convolutions torch's in channels_last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.settings import SETTINGS, PPOSetting, picture
+from benchmarks.settings import PPO_SETTINGS, PPOSetting, picture
 from benchmarks.timing import best_us
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +29,7 @@ def main(setting_id: str, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
-    setting = SETTINGS[setting_id]
+    setting = PPO_SETTINGS[setting_id]
     steps_of_learning = setting.gradient_steps
     step, act = stepping(setting, threads=threads), acting(setting)
     learn = learning(setting)
@@ -38,7 +38,7 @@ def main(setting_id: str, threads: int) -> None:
         "acting": best_us(act) / setting.num_envs,
         "learning": best_us(learn) * steps_of_learning / setting.rows,
     }
-    print(json.dumps(found))
+    print(json.dumps({setting_id: found}))
 
 
 def stepping(setting: PPOSetting, *, threads: int) -> Callable[[], Any]:

@@ -20,12 +20,13 @@ import numpy as np
 import torch
 
 from benchmarks.params_ppo import LayerNormConfig, cpanel_of
-from benchmarks.settings import SETTINGS
+from benchmarks.settings import PPO_SETTINGS
 from benchmarks.timing import best_us
 from digideep.agent.ppo.agent import PPOAgent
 from digideep.agent.ppo.config import PPOConfig
-from digideep.agent.ppo.losses import Losses, PPOBatch
+from digideep.agent.ppo.losses import Losses
 from digideep.agent.returns import gae
+from digideep.agent.rollout.batches import RolloutBatch
 from digideep.memory.config import RollBufferConfig
 from digideep.memory.rollbuffer import RollBuffer
 from digideep.model.config import MLPConfig
@@ -42,7 +43,7 @@ from digideep.utility.node import node
 from digideep.utility.profiling import timer_block
 from digideep.utility.statistics import Normalizer
 
-_SETTING = SETTINGS["B1"]
+_SETTING = PPO_SETTINGS["B1"]
 _SPEC = EnvSpec(
     _SETTING.env,
     {"observation": ArraySpec("box", (4,), "float32", low=(-10.0,), high=(10.0,))},
@@ -53,7 +54,7 @@ _SPEC = EnvSpec(
 class Reference(PPOAgent):
     """PPO on the reference path: autograd through the losses as they are written."""
 
-    def loss(self, batch: PPOBatch, evaluated: Evaluation) -> Losses:
+    def loss(self, batch: RolloutBatch, evaluated: Evaluation) -> Losses:
         """Return the same loss; overriding it is what chooses the path."""
         return super().loss(batch, evaluated)
 

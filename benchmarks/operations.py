@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.installing import ROOT, is_installed, python_of
 from benchmarks.measure import Cores, Failed, output_of, run_command, say
-from benchmarks.settings import SETTINGS
+from benchmarks.settings import REPLAY_SETTINGS, SETTINGS
 from benchmarks.tables import Figure
 
 __all__ = ["error_s", "limits", "paired", "single_operations", "start_up", "stepping"]
@@ -17,7 +17,7 @@ __all__ = ["error_s", "limits", "paired", "single_operations", "start_up", "step
 _LONGEST_S = 600.0
 _SB3 = "Stable-Baselines3"
 _NOTES = {"save, until it is durable": f"{_SB3}, which does not wait for the disk"}
-_LIMITED = ("B1", "B2", "B3-pendulum", "B3-halfcheetah", "B4")
+_LIMITED = ("B1", "B2", "B3-pendulum", "B3-halfcheetah", "B4", "B5", "B6")
 _PRESET = ("-m", "digideep.main", "--params", "digideep.params.cartpole_ppo", "--set")
 
 
@@ -87,15 +87,20 @@ def start_up(*, repetitions: int, cores: Cores) -> list[Figure]:
 
 
 def limits(*, repetitions: int, cores: Cores) -> list[Figure]:
-    """Return what the parts of each benchmark's training take at least, the group of a figure being the benchmark."""
+    """Return what the parts of each benchmark's training take at least.
+
+    The group of a figure is the benchmark, for SAC followed by the library: `B5 numpy`.
+    """
     found: dict[tuple[str, str], Figure] = {}
     for number in range(1, repetitions + 1):
         for name in _LIMITED:
             threads = SETTINGS[name].threads[cores.number - 1]
-            command = [sys.executable, "-m", "benchmarks.limits", name, str(threads)]
-            for part, taken in json.loads(_output(command, Cores(cores.number, threads))).items():
-                figure = found.setdefault((name, part), Figure(part, "us", "", [], [], group=name))
-                figure.ours.append(taken)
+            program = "benchmarks.limits_replay" if name in REPLAY_SETTINGS else "benchmarks.limits"
+            command = [sys.executable, "-m", program, name, str(threads)]
+            for group, parts in json.loads(_output(command, Cores(cores.number, threads))).items():
+                for part, taken in parts.items():
+                    figure = found.setdefault((group, part), Figure(part, "us", "", [], [], group=group))
+                    figure.ours.append(taken)
         say(f"  limits, repetition {number}")
     return list(found.values())
 

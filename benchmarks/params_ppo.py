@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from benchmarks.settings import SETTINGS, PPOSetting, picture
+from benchmarks.settings import PPO_SETTINGS, PPOSetting, picture
 from digideep.environment.wrappers.config import AtariPreprocessingConfig, ClipRewardConfig, FrameStackConfig
 from digideep.model.config import CNNConfig, ModelConfig
 from digideep.params.common import COMMON
@@ -71,7 +71,7 @@ def _picture_wrappers() -> list[Node]:
     return [preprocessing, stack, *([node(ClipRewardConfig)] if picture.clips_rewards else [])]
 
 
-cpanel: dict[str, Any] = cpanel_of(SETTINGS["B1"])
+cpanel: dict[str, Any] = cpanel_of(PPO_SETTINGS["B1"])
 
 
 def gen_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:

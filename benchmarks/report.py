@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.contenders import OURS, REFERENCES
 from benchmarks.report_figures import cores_line, figures_section, interval, machine_line, time_section
 from benchmarks.result import POINTS, Result
-from benchmarks.settings import LEARNING, SETTINGS, PPOSetting
+from benchmarks.settings import LEARNING, SETTINGS, PPOSetting, ReplaySetting
 from benchmarks.statistics import Estimate, difference_of_means, mean_interval, median_ratio
 from benchmarks.tables import Table
 from benchmarks.validity import Check, Learnt, checks
@@ -128,15 +128,20 @@ def _row(name: str, rows: Sequence[Result], *, ours: Sequence[Result] | None, so
     return "| " + " | ".join(cells) + " |"
 
 
-def setting_of(table: Table) -> PPOSetting:
+def setting_of(table: Table) -> PPOSetting | ReplaySetting:
     """Return what was trained: as stored with the table, whatever the benchmark has become since."""
     stored = {key: tuple(value) if isinstance(value, list) else value for key, value in (table.setting or {}).items()}
     return SETTINGS[table.id]._replace(**stored)
 
 
-def _describe(setting: PPOSetting, table: Table) -> str:
+def _describe(setting: PPOSetting | ReplaySetting, table: Table) -> str:
     repetitions = len({run.seed for run in table.runs})
     frames = max(run.frames for run in table.runs)
+    told = _describe_replay(setting) if isinstance(setting, ReplaySetting) else _describe_ppo(setting)
+    return f"`{setting.env}`, {told}; {frames:,} frames, {repetitions} repetitions."
+
+
+def _describe_ppo(setting: PPOSetting) -> str:
     clip = "no clip of the value" if setting.value_clip is None else f"value clip {setting.value_clip}"
     sizes = " x ".join(str(size) for size in setting.hidden_sizes)
     network = {
@@ -145,9 +150,26 @@ def _describe(setting: PPOSetting, table: Table) -> str:
         "cnn": "the Nature network with two heads",
     }[setting.network]
     return (
-        f"`{setting.env}`, {setting.num_envs} x {setting.n_steps}, {setting.update_epochs} passes, minibatches of "
-        f"{setting.minibatch_size}, learning rate {setting.lr:g}, {clip}, entropy {setting.entropy_coef:g}, {network}; "
-        f"{frames:,} frames, {repetitions} repetitions."
+        f"{setting.num_envs} x {setting.n_steps}, {setting.update_epochs} passes, minibatches of "
+        f"{setting.minibatch_size}, learning rate {setting.lr:g}, {clip}, entropy {setting.entropy_coef:g}, {network}"
+    )
+
+
+def _describe_replay(setting: ReplaySetting) -> str:
+    sizes = " x ".join(str(size) for size in setting.hidden_sizes)
+    if (setting.rows, setting.n_updates) == (1, 1):
+        rhythm = "one gradient step after each frame, so that steps/s are gradient steps a second"
+    else:
+        steps = "one gradient step" if setting.n_updates == 1 else f"{setting.n_updates} gradient steps"
+        rhythm = f"{steps} after every {setting.rows} frames"
+    network = f"networks of {sizes} with {setting.activation}"
+    target = f"target networks move by {setting.tau:g}"
+    if setting.target_interval > 1:
+        target = f"the target network is copied after every {setting.target_interval:,} gradient steps"
+    return (
+        f"{rhythm}, batches of {setting.batch_size}, learning rate {setting.lr:g}, discount {setting.gamma:g}, "
+        f"{network}, {target}, the first {setting.warm_up:,} frames at random, measured from frame "
+        f"{setting.measured_from:,} on; a mean return is one of the last {setting.window} episodes"
     )
 
 
@@ -210,7 +232,17 @@ def _learning(table: Table) -> str:
         if not apart
         else f"At {apart} of {POINTS} points 0 lies outside the interval of the difference."
     )
-    return "\n".join([*lines, "", verdict, "", _where(table)])
+    setting = setting_of(table)
+    is_replay = isinstance(setting, ReplaySetting)
+    solved = [_solved_line(name, runs[name], setting) for name in (OURS, reference)] if is_replay else []
+    return "\n".join([*lines, "", verdict, *solved, "", _where(table)])
+
+
+def _solved_line(name: str, rows: Sequence[Result], setting: PPOSetting | ReplaySetting) -> str:
+    """Return in how many runs the return that counts as solved was reached, and how long that took."""
+    solved = [run.solved_s for run in rows if run.solved_s is not None]
+    after = f", after {statistics.median(solved):.1f} s (median)" if solved else ""
+    return f"{name} reached {setting.solved:.0f} in {len(solved)} of {len(rows)} runs{after}."
 
 
 def _at(runs: Sequence[Result], point: int) -> list[float]:

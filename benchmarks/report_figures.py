@@ -13,6 +13,10 @@ from benchmarks.tables import Figure, Table
 __all__ = ["cores_line", "figures_section", "interval", "machine_line", "time_section"]
 
 _PARTS = ("environments", "acting", "rest of a rollout", "learning", "rest of an update", "logs and the rest")
+_SAC_PARTS = (
+    "environments", "acting", "rest of a rollout", "draw", "targets", "critics", "policy", "Adam and targets' step",
+    "rest of an update", "logs and the rest",
+)  # fmt: skip
 
 
 def figures_section(table: Table) -> str:
@@ -23,32 +27,43 @@ def figures_section(table: Table) -> str:
 def time_section(tables: Sequence[Table], *, cores: int) -> str:
     """Return where the time of each benchmark goes, against the limit of its parts; nothing where neither is known."""
     limited = next((table for table in tables if table.id == "limits" and table.cores == cores), None)
-    lines = []
-    for table in tables:
-        runs = [run for run in table.runs if run.contender == OURS and run.profile]
-        if table.cores != cores or table.id not in SETTINGS or not runs:
-            continue
-        own = {part: statistics.median(run.profile[part] for run in runs) for part in _PARTS}
-        whole = statistics.median(1e6 / run.steps_per_s for run in runs)
-        lines.append(_time_row(table.id, own, whole=whole))
-        if limited is not None:
-            least = {one.name: statistics.median(one.ours) for one in limited.figures if one.group == table.id}
-            lines += [_time_row(f"{table.id}, limit", least, whole=sum(least.values()))] if least else []
-    if not lines:
+    least: dict[str, dict[str, float]] = {}
+    for figure in limited.figures if limited is not None else ():
+        least.setdefault(figure.group, {})[figure.name] = statistics.median(figure.ours)
+    shown = [_time_table(tables, parts, cores=cores, least=least) for parts in (_PARTS, _SAC_PARTS)]
+    if not any(shown):
         return ""
     head = [
         f"### Where the time goes, {cores} core{'s'[: cores - 1]}",
         "",
         "Microseconds a frame. The limit is each part alone, by hand, with nothing around it.",
-        "",
-        f"| | {' | '.join(_PARTS)} | all | steps/s |",
-        "|---" * (len(_PARTS) + 3) + "|",
     ]
-    return "\n".join([*head, *lines])
+    return "\n\n".join(["\n".join(head), *(table for table in shown if table)])
 
 
-def _time_row(name: str, parts: dict[str, float], *, whole: float) -> str:
-    cells = [_shown(parts[part]) if part in parts else "" for part in _PARTS]
+def _time_table(
+    tables: Sequence[Table], parts: Sequence[str], *, cores: int, least: dict[str, dict[str, float]]
+) -> str:
+    """Return the rows of the benchmarks whose time is known by these parts, each with its limits, or nothing."""
+    lines = []
+    for table in tables:
+        runs = [run for run in table.runs if run.contender == OURS and set(run.profile) == set(parts)]
+        if table.cores != cores or table.id not in SETTINGS or not runs:
+            continue
+        own = {part: statistics.median(run.profile[part] for run in runs) for part in parts}
+        whole = statistics.median(1e6 / run.steps_per_s for run in runs)
+        lines.append(_time_row(table.id, own, whole=whole, parts=parts))
+        for group, limit in least.items():
+            name, _, library = group.partition(" ")
+            if name == table.id:
+                title = f"{name}, limit in {library}" if library else f"{name}, limit"
+                lines.append(_time_row(title, limit, whole=sum(limit.values()), parts=parts))
+    head = [f"| | {' | '.join(parts)} | all | steps/s |", "|---" * (len(parts) + 3) + "|"]
+    return "\n".join([*head, *lines]) if lines else ""
+
+
+def _time_row(name: str, taken: dict[str, float], *, whole: float, parts: Sequence[str]) -> str:
+    cells = [_shown(taken[part]) if part in taken else "" for part in parts]
     return f"| {name} | {' | '.join(cells)} | {_shown(whole)} | {1e6 / whole:,.0f} |"
 
 

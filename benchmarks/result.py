@@ -21,9 +21,10 @@ class Result(NamedTuple):
         gradient_steps: steps of the optimiser, the first iteration included.
         parameters: numbers that the optimiser moves.
         episodes: training episodes that ended.
-        steps_per_s: frames a second from the end of the first iteration, which warms up, to the end of the run.
-        startup_s: from the start of the program to the end of that iteration.
-        final_return: mean of the last 100 training episodes; None where none has ended.
+        steps_per_s: frames a second from the end of what warms up to the end of the run: the first iteration of PPO,
+            the setting's `measured_from` frames of methods with a replay memory.
+        startup_s: from the start of the program to the end of what warms up.
+        final_return: mean of the last training episodes, as many as the setting's `window`; None where none has ended.
         solved_s: from the start of the first iteration to when that mean reached the setting's bound, None if never.
         peak_mb: largest resident memory of the process, without its children.
         curve: that mean at `POINTS` equally spaced numbers of frames; None where no episode had ended.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["ALIASES", "LEARNING", "SETTINGS", "PPOSetting"]
+__all__ = ["ALIASES", "LEARNING", "PPO_SETTINGS", "REPLAY_SETTINGS", "SETTINGS", "PPOSetting", "ReplaySetting"]
 
 
 class PPOSetting(NamedTuple):
@@ -33,7 +33,8 @@ class PPOSetting(NamedTuple):
     adam_eps: float = 1e-5
     network: Literal["mlp", "layernorm", "cnn"] = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
-    solved: float | None = None  # mean return of the last 100 episodes
+    solved: float | None = None  # mean return of the last `window` episodes
+    window: int = 100
     threads: tuple[int, int] = (1, 1)  # on one core, on two
 
     @property
@@ -45,6 +46,61 @@ class PPOSetting(NamedTuple):
     def gradient_steps(self) -> int:
         """Gradient steps of one iteration."""
         return self.update_epochs * -(-self.rows // self.minibatch_size)
+
+    @property
+    def measured_from(self) -> int:
+        """Frames after which the clock starts: with the end of the first iteration, which warms up."""
+        return 0
+
+
+class ReplaySetting(NamedTuple):
+    """SAC or DQN on one environment, learning from a replay memory that is drawn from uniformly.
+
+    An iteration is `n_steps` steps of each environment and `n_updates` gradient steps after them, once `warm_up` rows
+    have been acted at random. The clock starts after `measured_from` frames. SAC: twin critics, each followed by a
+    target network that moves by the share `tau` at every gradient step, a temperature that is learnt with the target
+    entropy -dim(A). DQN: the plain method of 2015 with Adam and the Huber loss; after every `target_interval` gradient
+    steps the target network moves by the share `tau`. `threads` are torch's in every contender.
+    """
+
+    title: str
+    method: Literal["sac", "dqn"]
+    env: str
+    total_frames: int
+    warm_up: int
+    measured_from: int
+    lr: float
+    batch_size: int
+    hidden_sizes: tuple[int, ...]
+    num_envs: int = 1
+    n_steps: int = 1
+    n_updates: int = 1
+    capacity: int = 100_000
+    gamma: float = 0.99
+    tau: float = 0.005
+    target_interval: int = 1  # gradient steps
+    max_grad_norm: float | None = None
+    epsilon_final: float = 0.05
+    epsilon_horizon: int = 1  # frames over which the share of random actions falls from 1
+    activation: Literal["relu"] = "relu"
+    adam_eps: float = 1e-8
+    solved: float | None = None  # mean return of the last `window` episodes
+    window: int = 100
+    threads: tuple[int, int] = (1, 1)  # on one core, on two
+
+    @property
+    def rows(self) -> int:
+        """Rows of one iteration."""
+        return self.num_envs * self.n_steps
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps of one iteration."""
+        return self.n_updates
+
+    def in_chunks(self, factor: int) -> ReplaySetting:
+        """Return the same with `factor` times as many steps and gradient steps an iteration."""
+        return self._replace(n_steps=factor * self.n_steps, n_updates=factor * self.n_updates)
 
 
 class PictureSetting(NamedTuple):
@@ -85,7 +141,7 @@ _MODULE = _SMALL._replace(
 )
 _HALFCHEETAH = _CONTROL._replace(title="PPO on HalfCheetah", env="HalfCheetah-v5")
 
-SETTINGS = {
+PPO_SETTINGS: dict[str, PPOSetting] = {
     "B0": _SMALL._replace(title="learning of PPO-small on CartPole, without value clip", value_clip=None),
     "B0-clip": _SMALL._replace(title="learning of PPO-small on CartPole, each with its value clip"),
     "B0-halfcheetah": _HALFCHEETAH._replace(title="learning of PPO on HalfCheetah"),
@@ -108,10 +164,70 @@ SETTINGS = {
         threads=(1, 2),
     ),
 }
+"""Benchmarks of PPO, by id."""
+
+_SAC = ReplaySetting(
+    title="SAC on Pendulum",
+    method="sac",
+    env="Pendulum-v1",
+    total_frames=4_200,  # 1,000 at random, 200 that warm up, 3,000 that are measured
+    warm_up=1_000,
+    measured_from=1_200,
+    lr=3e-4,
+    batch_size=256,
+    hidden_sizes=(256, 256),
+    solved=-200.0,
+    window=10,
+    threads=(1, 2),
+)
+# What the authors of Stable-Baselines3 have tuned for this environment, but for the network: 64 x 64 is their default
+# for DQN, and what every benchmark of CartPole here has. Steps and gradient steps come in batches, their fastest way.
+_DQN = ReplaySetting(
+    title="DQN on CartPole",
+    method="dqn",
+    env="CartPole-v1",
+    total_frames=50_000,
+    warm_up=1_000,
+    measured_from=2_000,
+    lr=2.3e-3,
+    batch_size=64,
+    hidden_sizes=(64, 64),
+    n_steps=256,
+    n_updates=128,
+    tau=1.0,
+    target_interval=128,  # theirs, 10 steps, comes to the same: once before each batch of gradient steps
+    max_grad_norm=10.0,
+    epsilon_final=0.04,
+    epsilon_horizon=8_000,
+    solved=475.0,
+)
+
+REPLAY_SETTINGS: dict[str, ReplaySetting] = {
+    "B0-sac": _SAC._replace(title="SAC on Pendulum, learning", total_frames=10_000),
+    "B5": _SAC,
+    "B6": _SAC._replace(title="SAC on HalfCheetah", env="HalfCheetah-v5", solved=None),
+    "B12": _DQN,
+    "B12-wide": _DQN._replace(title="DQN on CartPole, 256 x 256", hidden_sizes=(256, 256)),
+    # The rhythm and the numbers that Stable-Baselines3 has by default.
+    "B12-steady": _DQN._replace(
+        title="DQN on CartPole, a gradient step every 4 steps",
+        n_steps=4,
+        n_updates=1,
+        lr=1e-4,
+        batch_size=32,
+        target_interval=2_500,
+        epsilon_final=0.05,
+        epsilon_horizon=5_000,
+        solved=None,
+    ),
+}
+"""Benchmarks of methods that learn from a replay memory, by id. B12 is the main one of DQN."""
+
+SETTINGS: dict[str, PPOSetting | ReplaySetting] = {**PPO_SETTINGS, **REPLAY_SETTINGS}
 """Benchmarks of training, by id."""
 
 ALIASES = {"B3": ("B3-pendulum", "B3-halfcheetah")}
 """Ids that stand for several."""
 
-LEARNING = {"B0": "", "B0-clip": "B1", "B0-halfcheetah": "B3-halfcheetah", "B0-module": "B1-module"}
+LEARNING = {"B0": "", "B0-clip": "B1", "B0-halfcheetah": "B3-halfcheetah", "B0-module": "B1-module", "B0-sac": ""}
 """Benchmarks that compare what is learnt, with many seeds, each with the one of speed that trains just that."""

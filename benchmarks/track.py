@@ -17,12 +17,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from benchmarks.result import POINTS, Result
-from benchmarks.settings import SETTINGS, PPOSetting
+from benchmarks.settings import SETTINGS, PPOSetting, ReplaySetting
 
-__all__ = ["WINDOW", "Facts", "Track", "parse_options", "peak_memory_mb"]
-
-WINDOW = 100
-"""Episodes over whose returns a mean is taken."""
+__all__ = ["Facts", "Track", "parse_options", "peak_memory_mb"]
 
 
 def parse_options(arguments: Sequence[str] | None = None, **more: str) -> argparse.Namespace:
@@ -67,6 +64,8 @@ class _Mark(NamedTuple):
 class Track:
     """The clock of a run: mark 0 is the start of the first iteration, mark k the end of the k-th.
 
+    Speed is measured from the first mark of an iteration's end that has the setting's `measured_from` frames.
+
     Args:
         began: `time.perf_counter()` at the start of the program.
     """
@@ -108,7 +107,8 @@ class Track:
 
     def result(self, setting_id: str, *, seed: int, facts: Facts, ended: float | None = None) -> Result:
         """Return what the run reports; it ends now, or at that reading of `time.perf_counter()`."""
-        warm, last = self._marks[1], self._marks[-1]
+        setting = SETTINGS[setting_id]
+        warm, last = self._warm(setting), self._marks[-1]
         ended = time.perf_counter() if ended is None else ended
         return Result(
             contender=facts.contender,
@@ -121,32 +121,38 @@ class Track:
             episodes=len(self.returns),
             steps_per_s=(last.frames - warm.frames) / (ended - warm.at),
             startup_s=warm.at - self._began,
-            final_return=self._mean_before(len(self.returns)),
-            solved_s=self._solved_s(SETTINGS[setting_id]),
+            final_return=self._mean_before(len(self.returns), window=setting.window),
+            solved_s=self._solved_s(setting),
             peak_mb=peak_memory_mb(),
-            curve=self._curve(),
+            curve=self._curve(setting.window),
             versions=dict(facts.versions),
             choices=dict(facts.choices),
             profile=dict(facts.profile),
         )
 
-    def _curve(self) -> list[float | None]:
+    def _warm(self, setting: PPOSetting | ReplaySetting) -> _Mark:
+        """Return the mark from which the speed is measured."""
+        after = (mark for mark in self._marks[1:] if mark.frames >= setting.measured_from)
+        return next(after, self._marks[-1])
+
+    def _curve(self, window: int) -> list[float | None]:
         marks = self._marks
         frames = [mark.frames for mark in marks]
         points = [frames[-1] * number // POINTS for number in range(1, POINTS + 1)]
-        return [self._mean_before(marks[bisect.bisect_left(frames, point)].episodes) for point in points]
+        ended = [marks[bisect.bisect_left(frames, point)].episodes for point in points]
+        return [self._mean_before(episodes, window=window) for episodes in ended]
 
-    def _mean_before(self, episodes: int) -> float | None:
-        newest = self.returns[max(0, episodes - WINDOW) : episodes]
+    def _mean_before(self, episodes: int, *, window: int) -> float | None:
+        newest = self.returns[max(0, episodes - window) : episodes]
         return statistics.fmean(newest) if newest else None
 
-    def _solved_s(self, setting: PPOSetting) -> float | None:
+    def _solved_s(self, setting: PPOSetting | ReplaySetting) -> float | None:
         if setting.solved is None:
             return None
-        total = 0.0
+        total, window = 0.0, setting.window
         for index, return_ in enumerate(self.returns):
-            total += return_ - (self.returns[index - WINDOW] if index >= WINDOW else 0.0)
-            if index >= WINDOW - 1 and total / WINDOW >= setting.solved:
+            total += return_ - (self.returns[index - window] if index >= window else 0.0)
+            if index >= window - 1 and total / window >= setting.solved:
                 return self._ended_at[index] - self._marks[0].at
         return None
 

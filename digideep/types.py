@@ -97,12 +97,19 @@ class Progress(NamedTuple):
 
 
 class SampleSpec(NamedTuple):
-    """What to draw from a memory: windows of `max(n_step, sequence) + 1` rows."""
+    """What to draw from a memory: windows of `max(n_step, sequence) + 1` rows.
+
+    `beta` is the exponent of importance weights, where draws are not uniform. `keys` are those of the chunk that are
+    given, None for all. With `ends` observations are given at two rows of each window only: the first one, and the one
+    that its real transitions lead to.
+    """
 
     batch_size: int
     n_step: int = 1
     sequence: int = 0
     beta: float | None = None
+    keys: tuple[str, ...] | None = None
+    ends: bool = False
 
 
 class Segment(NamedTuple):
@@ -220,11 +227,18 @@ class Store(Protocol):
         """Return windows of raw rows that begin with real transitions."""
         ...
 
+    def update_priorities(
+        self, indices: np.ndarray[Any, Any], values: np.ndarray[Any, Any], generation: np.ndarray[Any, Any]
+    ) -> None:
+        """Set how much sampled windows are worth drawing again, where draws are not uniform."""
+        ...
+
 
 class Engine(Protocol):
     """A schedule: when and where sampling and learning run, never what they compute."""
 
-    spec: EnvSpec
+    spec: EnvSpec  # as agents see it
+    env_spec: EnvSpec  # in the environment's own units
     exactness: str  # "exact", or why a resume cannot give the same bits
     chosen: Mapping[str, Any]  # what was chosen by rule or by measurement, for later starts of the session
 

@@ -25,7 +25,8 @@ class ResidualConfig(ModelConfig):
 
 
 cpanel: dict[str, Any] = {**cartpole_ppo.cpanel, "width": 64, "blocks": 2}
-del cpanel["hidden_sizes"], cpanel["activation"], cpanel["shared"]  # knobs that this network does not have
+for _knob in ("hidden_sizes", "activation", "shared", "layer_norm", "critic_hidden_sizes", "critic_observations"):
+    del cpanel[_knob]  # this network does not have it
 
 
 def gen_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+# Before torch is imported: on tensors as small as those of tests its threads only wait for each other, for minutes if
+# several test processes share the processors. Programs that tests start set a number of threads of their own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(1, str(Path(__file__).resolve().parent / "faults"))
 

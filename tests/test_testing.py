@@ -18,9 +18,12 @@ from digideep.testing import (
     CountingEnv,
     FaultyEnv,
     IdentityEnv,
+    RecallEnv,
     ToyEnv,
     check_state_roundtrip,
     check_stateful,
+    toy_a2c,
+    toy_dqn,
     toy_ppo,
     toy_q,
 )
@@ -92,6 +95,7 @@ def test_a_counting_environment_begins_again_where_a_seed_is_given() -> None:
         lambda: IdentityEnv("multi_binary"),
         BanditEnv,
         ChainEnv,
+        RecallEnv,
     ],
 )
 def test_the_environments_save_their_state(make: Any) -> None:
@@ -172,6 +176,23 @@ def test_the_second_arm_pays_four_times_as_often() -> None:
     assert means == pytest.approx([0.2, 0.8], abs=0.03)
 
 
+def test_a_bit_is_shown_once_asked_for_at_the_end_and_only_that_answer_pays() -> None:
+    env, seen = RecallEnv(n_steps=3), []
+
+    for seed in range(20):
+        first, _ = env.reset(seed=seed)
+        bit = int(first[0] > 0)
+        steps = [env.step(answer)[:4] for answer in (1 - bit, bit, bit)]
+        seen.append(bit)
+
+        assert [step[0].tolist() for step in steps] == [[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+        assert [step[1:] for step in steps] == [(0.0, False, False)] * 2 + [(1.0, True, False)]
+        env.reset(seed=seed)
+        assert [env.step(answer)[1] for answer in (bit, bit, 1 - bit)] == [0.0, 0.0, 0.0]
+
+    assert set(seen) == {0, 1}
+
+
 def test_one_state_is_cut_by_its_limit_only() -> None:
     env = make_env(EnvConfig("digideep.testing:OneState-v0"))
     env.reset(seed=0)
@@ -206,7 +227,7 @@ def test_a_fault_can_wait_for_an_episode() -> None:
 
 
 def test_the_environments_are_registered_under_their_ids() -> None:
-    for name in ("Toy", "Counting", "Faulty", "Identity", "Bandit", "Chain", "OneState"):
+    for name in ("Toy", "Counting", "Faulty", "Identity", "Bandit", "Chain", "OneState", "Recall"):
         env = make_env(EnvConfig(f"digideep.testing:{name}-v0"))
 
         observation, _ = env.reset(seed=0)
@@ -225,6 +246,16 @@ def test_the_toy_params_turn_everything_on_that_has_a_state() -> None:
     assert (agent["lr_final"], agent["clip_param_final"], agent["target_kl"]) == (0.0, 0.05, 0.05)
 
 
+def test_the_toy_a2c_params_turn_everything_on_that_has_a_state() -> None:
+    tree = toy_a2c.gen_params(toy_a2c.cpanel)
+
+    statistics, agent = tree["explorer"]["train"]["statistics"], tree["agents"]["agent"]
+    assert validate(tree) == tree
+    assert (statistics["observations"], statistics["rewards"]) == (True, True)
+    assert tree["explorer"]["train"]["num_workers"] == 2
+    assert (agent["optimizer"], agent["lr_final"], agent["lr_horizon"]) == ("rmsprop", 0.0, 6 * 2 * 4 * 32)
+
+
 def test_the_toy_q_params_turn_everything_on_and_fill_the_memory_more_than_once() -> None:
     params = toy_q.gen_params(toy_q.cpanel)
 
@@ -240,6 +271,25 @@ def test_the_toy_q_params_turn_everything_on_and_fill_the_memory_more_than_once(
     assert agent["warm_up"] + agent["epsilon_horizon"] < rows and agent["noise_scale"] > 0
     steps = (12 - 1) * agent["n_updates"]  # the first chunk is the warm-up
     assert agent["lr_final"] < agent["lr"] and agent["target_interval"] < agent["lr_horizon"] < steps
+
+
+def test_the_toy_dqn_params_turn_everything_on_and_fill_the_memory_more_than_once() -> None:
+    tree = toy_dqn.gen_params(toy_dqn.cpanel)
+
+    statistics, agent, memory = (
+        tree["explorer"]["train"]["statistics"],
+        tree["agents"]["agent"],
+        tree["memory"]["train"],
+    )
+    rows = 6 * 2 * 4 * 32
+    assert validate(tree) == tree
+    assert (statistics["observations"], statistics["rewards"]) == (True, True)
+    assert tree["explorer"]["train"]["num_workers"] == 2
+    assert memory["type"] == "digideep.memory.config:PrioritizedBufferConfig"
+    assert 0 < agent["warm_up"] < memory["capacity"] < rows / 2
+    assert (agent["double"], agent["model"]["dueling"], agent["model"]["noisy"]) == (True, True, True)
+    assert agent["lr_horizon"] == agent["priority_horizon"] == agent["epsilon_horizon"] == rows
+    assert agent["n_step"] > 1 and agent["tau"] < 1.0 < agent["target_interval"]
 
 
 def test_every_knob_of_the_toy_q_params_ends_up_where_its_path_says() -> None:

@@ -21,9 +21,13 @@ import numpy as np  # noqa: E402
 import ray  # noqa: E402
 import torch  # noqa: E402
 from gymnasium.wrappers import TransformReward  # noqa: E402
+from ray.rllib.algorithms.dqn import DQNConfig  # noqa: E402
 from ray.rllib.algorithms.ppo import PPOConfig  # noqa: E402
+from ray.rllib.algorithms.sac import SACConfig  # noqa: E402
+from ray.rllib.algorithms.sac.sac_catalog import SACCatalog  # noqa: E402
 from ray.rllib.callbacks.callbacks import RLlibCallback  # noqa: E402
 from ray.rllib.core.columns import Columns  # noqa: E402
+from ray.rllib.core.models.base import ENCODER_OUT  # noqa: E402
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI  # noqa: E402
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig  # noqa: E402
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec  # noqa: E402
@@ -31,9 +35,10 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule  # noqa
 from ray.rllib.env.wrappers.atari_wrappers import wrap_atari_for_new_api_stack  # noqa: E402
 from ray.tune.registry import register_env  # noqa: E402
 
-from benchmarks.settings import PPOSetting, picture  # noqa: E402
+from benchmarks.settings import PPOSetting, ReplaySetting, picture  # noqa: E402
 from benchmarks.track import Facts, Track, parse_options  # noqa: E402
 
+_REPORTED = 100  # frames between two reports of methods with a replay memory
 _SHORT = "/tmp"  # Ray's sockets lie below its directory, and their names may not be long
 
 
@@ -73,6 +78,33 @@ class NatureModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
         if embeddings is None:
             embeddings = self._trunk(batch[Columns.OBS].permute(0, 3, 1, 2))
         return self._value(embeddings).squeeze(-1)
+
+
+class JoinedEncoder(torch.nn.Module):
+    """Fully connected layers over observation and action together: RLlib's own critics have an encoder for each."""
+
+    def __init__(self, inputs: int, sizes: list[int]) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            *(
+                layer
+                for size, units in zip((inputs, *sizes), sizes, strict=False)
+                for layer in (torch.nn.Linear(size, units), torch.nn.ReLU())
+            )
+        )
+
+    def forward(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return the features of a batch."""
+        return {ENCODER_OUT: self.layers(torch.cat((batch[Columns.OBS], batch[Columns.ACTIONS]), dim=-1))}
+
+
+class JoinedCatalog(SACCatalog):  # type: ignore[misc]
+    """The networks of SAC, with critics as the setting has them."""
+
+    def build_qf_encoder(self, framework: str) -> Any:
+        """Return the hidden layers of one critic."""
+        inputs = int(np.prod(self.observation_space.shape)) + int(np.prod(self.action_space.shape))
+        return JoinedEncoder(inputs, list(self._model_config_dict["fcnet_hiddens"]))
 
 
 def _make_pictures(config: Any) -> Any:
@@ -139,8 +171,66 @@ def config_of(setting: PPOSetting, *, seed: int, vectorize_mode: str) -> Any:
     )
 
 
+def replay_config_of(setting: ReplaySetting, *, seed: int) -> Any:
+    """Return RLlib's configuration of SAC or DQN: sampling and learning in the process of the algorithm.
+
+    Before it learns it acts by its policy, not at random.
+    """
+    model = DefaultModelConfig(fcnet_hiddens=list(setting.hidden_sizes), fcnet_activation="relu", head_fcnet_hiddens=[])
+    shared: dict[str, Any] = {
+        "train_batch_size_per_learner": setting.batch_size,
+        "training_intensity": setting.n_updates * setting.batch_size / setting.rows,
+        "num_steps_sampled_before_learning_starts": setting.warm_up,
+        "replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": setting.capacity},
+        "gamma": setting.gamma,
+        "tau": setting.tau,
+        "grad_clip": setting.max_grad_norm,
+        "grad_clip_by": "global_norm",
+    }
+    if setting.method == "sac":
+        config = SACConfig().training(
+            actor_lr=setting.lr,
+            critic_lr=setting.lr,
+            alpha_lr=setting.lr,
+            target_entropy="auto",
+            target_network_update_freq=0,
+            **shared,
+        )
+        module = {"rl_module_spec": RLModuleSpec(catalog_class=JoinedCatalog), "model_config": model}
+    else:
+        config = DQNConfig().training(
+            lr=setting.lr,
+            adam_epsilon=setting.adam_eps,
+            epsilon=[(0, 1.0), (setting.epsilon_horizon, setting.epsilon_final)],
+            target_network_update_freq=setting.target_interval * setting.rows // setting.n_updates,
+            double_q=False,
+            dueling=False,
+            **shared,
+        )
+        module = {"model_config": model}
+    return (
+        config.environment(setting.env)
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=setting.num_envs,
+            rollout_fragment_length=setting.n_steps,
+            gym_env_vectorize_mode="sync",
+        )
+        .learners(num_learners=0, num_gpus_per_learner=0)
+        .callbacks(Watch)
+        .rl_module(**module)
+        .reporting(min_time_s_per_iteration=None, min_sample_timesteps_per_iteration=_REPORTED)
+        .debugging(seed=seed, log_level="ERROR")
+    )
+
+
 def _train(options: Any, track: Track) -> tuple[Any, float]:
-    algorithm = config_of(options.setting, seed=options.seed, vectorize_mode=options.vectorize_mode).build_algo()
+    setting = options.setting
+    if isinstance(setting, ReplaySetting):
+        config = replay_config_of(setting, seed=options.seed)
+    else:
+        config = config_of(setting, seed=options.seed, vectorize_mode=options.vectorize_mode)
+    algorithm = config.build_algo()
     frames = 0
     track.mark(0)
     while frames < options.frames:

@@ -17,7 +17,7 @@ from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.utils import obs_as_tensor  # noqa: E402
 
 from benchmarks.peers.sb3 import make_model  # noqa: E402
-from benchmarks.settings import SETTINGS, PPOSetting  # noqa: E402
+from benchmarks.settings import PPO_SETTINGS, PPOSetting  # noqa: E402
 from benchmarks.timing import best_us  # noqa: E402
 
 
@@ -30,14 +30,14 @@ def main() -> None:
     """Measure and print."""
     torch.set_num_threads(1)
     found: dict[str, float] = {}
-    small = SETTINGS["B1"]
+    small = PPO_SETTINGS["B1"]
     model = _filled(small)
     observations = np.random.default_rng(0).standard_normal((small.num_envs, 4)).astype(np.float32)
     found["act for 8 environments"] = best_us(lambda: _act(model, observations))
     found["gradient step, 256 rows"] = best_us(model.train) / small.gradient_steps
     other = _filled(small._replace(minibatch_size=64))
     found["gradient step, 64 rows"] = best_us(other.train) / (4 * small.gradient_steps)
-    own = _filled(SETTINGS["B1-module"])
+    own = _filled(PPO_SETTINGS["B1-module"])
     found["gradient step of the user's own network, 256 rows"] = best_us(own.train) / small.gradient_steps
     last, dones = torch.zeros(small.num_envs), np.zeros(small.num_envs)
     buffer = model.rollout_buffer

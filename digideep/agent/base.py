@@ -40,12 +40,14 @@ class Agent(ABC):
 
     `parts` names the optimisers in the order of their updates. An update is one `prepare` of the newest chunk and then
     steps, each a gradient and its application to every part; whoever computes gradients elsewhere uses the same two
-    methods. `path` says which implementation of them is in use, and why.
+    methods. `path` says which implementation of them is in use, and why, and `learner_threads` how many threads it runs
+    itself, beside which those of torch would only be in the way.
     """
 
     parts: tuple[str, ...]
     loss_names: tuple[str, ...]
     lends: bool = False
+    learner_threads: int = 1
     path: str
 
     @abstractmethod
@@ -55,6 +57,10 @@ class Agent(ABC):
     @abstractmethod
     def update(self, normalizer: Normalizer, counters: Counters) -> None:
         """Learn from the newest chunk, which was sampled with `normalizer`; schedules follow `counters.env_steps`."""
+
+    def figures_of(self, part: str) -> tuple[str, ...]:
+        """Return the names of the figures that come with the gradient of a part."""
+        return self.loss_names
 
     @abstractmethod
     def gradients(self, batch: Any, part: str) -> GradientOutput:

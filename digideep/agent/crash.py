@@ -40,15 +40,21 @@ class Origin(NamedTuple):
 
 
 def crash_of(
-    batch: Mapping[str, Array], figures: Mapping[str, float], *, weights: Mapping[str, Array], origin: Origin
+    batch: Mapping[str, Array],
+    figures: Mapping[str, float],
+    *,
+    weights: Mapping[str, Array],
+    origin: Origin,
+    part: str = "policy",
 ) -> CrashBatch:
-    """Return what there is to keep of a minibatch of the part `policy`.
+    """Return what there is to keep of a minibatch.
 
     Args:
         batch: its arrays, named in the method's own words.
         figures: the losses that it gave.
         weights: of the policy, by name of the parameter.
         origin: whose it is.
+        part: whose gradient or loss it was.
     """
     config = origin.config
     arrays = {f"/batch/{name}": array for name, array in batch.items()}
@@ -56,7 +62,7 @@ def crash_of(
     meta = {
         "agent": origin.name,
         "update": origin.update,
-        "part": "policy",
+        "part": part,
         "node": node(type(config), **{field.name: getattr(config, field.name) for field in dataclasses.fields(config)}),
         "spec": spec_to_plain(origin.spec),
         "figures": dict(figures),

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from digideep.environment.config import EnvConfig
-from digideep.environment.play import add_env_arguments, consent, describe_slots, run_command, say
+from digideep.environment.play import add_env_arguments, describe_slots, named_env, run_command, say
 from digideep.errors import EnvironmentFailure, NotReproducibleError, one_line
 from digideep.utility.commandline import Parser
 from digideep.utility.imports import place_of
@@ -73,8 +72,7 @@ def _limited(limit_s: float, *, model: str) -> Iterator[None]:
 def _check(options: argparse.Namespace) -> None:
     from digideep.environment.make import describe_env, make_env, reported
 
-    config = EnvConfig(options.model, from_module=options.module, env_kwargs=options.env_kwargs or {})
-    allowed = consent(options.model, options.module)
+    config, allowed = named_env(options)
     with reported(options.model):
         spec = describe_env(config, allowed=allowed)
         limit = "none" if spec.max_episode_steps is None else f"{spec.max_episode_steps} steps"

@@ -201,4 +201,8 @@ def _moments(make: Make, *, seed: int, limit: int = 500) -> list[int]:
 
 
 def _copied(observation: Any) -> Any:
+    if isinstance(observation, Mapping):
+        return {key: _copied(part) for key, part in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_copied(part) for part in observation)
     return observation.copy() if isinstance(observation, np.ndarray) else observation

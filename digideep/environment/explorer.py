@@ -134,10 +134,15 @@ class Explorer:
         """Take the policies of the next chunk; what they declare must stay what it was at the first call.
 
         Raises:
-            UsageError: not exactly one acts, or it declares other artifacts than the first.
+            UsageError: not exactly one acts, it cannot act in groups, or it declares other artifacts than the first.
         """
         name, actor = only_actor(actors)
         self._actors = actors
+        if self._config.act_groups == 2 and getattr(actor, "needs_all_rows", False):
+            raise UsageError(
+                f"/explorer/{self.mode}/act_groups: expected 1, since the noise of agent {name!r} goes on from what it "
+                f"was, found 2; set it to 1, or noise to normal"
+            )
         if self._actor_slab is None:
             self._actor_slab = ActorSlab(self._slab, name=name, actor=actor)
             self._sample = sampler(self._vec, self._slab, self._actor_slab, act_groups=self._config.act_groups)

@@ -9,12 +9,23 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import gymnasium
 
 from digideep.environment.atari import preprocessed
 from digideep.environment.config import EnvConfig
+from digideep.environment.drawing import draw_without_display, require_drawing
+from digideep.environment.families import (
+    Family,
+    family_of_id,
+    family_of_module,
+    family_of_registration,
+    is_lacking,
+    missing_extra,
+    modern_id,
+    names_a_module,
+)
 from digideep.environment.spaces import env_spec
 from digideep.environment.state_replay import record_for_replay
 from digideep.environment.vec.hang import Hang, let_ctrl_c_out
@@ -36,27 +47,12 @@ logger = logging.getLogger(__name__)
 
 _told: set[str] = set()
 _UNREGISTERED = "is registered"
+_MOST_TOLD = 1000
+# Extension types built with SWIG warn at import about what their users cannot change; and who needs a window is told.
+_NOISE = ("builtin type ", "(65550) b'X11: The DISPLAY environment variable is missing")
+_TIME = re.compile(r"Time = \S+")  # MuJoCo says when, which makes another text of each warning
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
-
-class _Family(NamedTuple):
-    prefix: str  # of the id
-    entry: str  # prefix of the registered entry point
-    package: str  # what must be importable
-    extra: str  # of digideep that installs it
-    registers: bool  # whether importing the package is what registers its ids
-
-
-_FAMILIES = (
-    _Family("ALE/", "ale_py", "ale_py", "atari", True),
-    _Family("dm_control/", "shimmy", "shimmy", "dm", True),
-    _Family("MiniGrid-", "minigrid", "minigrid", "minigrid", True),
-    _Family("BabyAI-", "minigrid", "minigrid", "minigrid", True),
-    _Family("LunarLander", "gymnasium.envs.box2d", "Box2D", "box2d", False),
-    _Family("BipedalWalker", "gymnasium.envs.box2d", "Box2D", "box2d", False),
-    _Family("CarRacing", "gymnasium.envs.box2d", "Box2D", "box2d", False),
-    _Family("", "gymnasium.envs.mujoco", "mujoco", "mujoco", False),
-)
 
 _RESERVED = {
     "id": "/env/model_name",
@@ -81,6 +77,8 @@ def make_env(
         MissingExtraError: a package is not installed; the message has the command that installs it.
         EnvironmentFailure: the environment raised while it was made.
     """
+    if render_mode == "rgb_array":
+        draw_without_display()  # what draws is chosen when it is imported
     registered = made = prepare(config, allowed=allowed)
     listed = config.wrappers_path
     wrappers = wrapper_configs(config.wrappers, where=listed, allowed=allowed)
@@ -90,8 +88,10 @@ def make_env(
         made, wrappers = preprocessed(registered, first, kwargs=kwargs, where=listed), wrappers[1:]
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
+        require_drawing(registered, render_mode)
 
     def create() -> gymnasium.Env[Any, Any]:
+        _import_entry(made)
         env: gymnasium.Env[Any, Any] = gymnasium.make(
             registered.id if made is registered else made,
             max_episode_steps=config.max_episode_steps,
@@ -132,9 +132,7 @@ def created(
             return create()
         except (DigideepError, Hang):
             raise
-        except ImportError as error:
-            raise _missing_package(registered, error) from error
-        except gymnasium.error.DependencyNotInstalled as error:
+        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing_package(registered, error) from error
         except BaseException as error:
             let_ctrl_c_out(error)
@@ -184,10 +182,10 @@ def prepare(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> gymnasiu
     """
     consent = (*allowed, *ENVIRONMENT_PACKAGES)
     if config.from_module is not None:
-        _import(config.from_module, where="/env/from_module", allowed=consent)
+        _import(config.from_module, where="/env/from_module", allowed=consent, name=config.model_name)
     module, separator, name = config.model_name.rpartition(":")
     if separator:
-        _import(module, where="/env/model_name", allowed=consent)
+        _import(module, where="/env/model_name", allowed=consent, name=config.model_name)
     return _registration(name)
 
 
@@ -198,15 +196,30 @@ def preload(config: EnvConfig, *, allowed: Iterable[str] = BUILT_IN) -> None:
         DigideepError: as `prepare`.
     """
     registered = prepare(config, allowed=allowed)
+    # What goes wrong here goes wrong again where one is made, and is told there.
+    with logged_warnings(), suppress(Exception, SystemExit):
+        _import_entry(registered)
+
+
+def _import_entry(registered: gymnasium.envs.registration.EnvSpec) -> None:
+    """Import the environment's own module; what it simulates with can be listened to from then on."""
     if isinstance(registered.entry_point, str):
-        # What goes wrong here goes wrong again where one is made, and is told there.
-        with logged_warnings(), suppress(Exception, SystemExit):
-            gymnasium.envs.registration.load_env_creator(registered.entry_point)
+        gymnasium.envs.registration.load_env_creator(registered.entry_point)
+        _listen_to_mujoco()
 
 
-def _import(module: str, *, where: str, allowed: Iterable[str]) -> None:
-    with logged_warnings():
-        import_module(module, where=where, allowed=allowed)
+def _import(module: str, *, where: str, allowed: Iterable[str], name: str) -> None:
+    """Import a module for the environment called `name`; one that an extra brings is told with the extra."""
+    family = family_of_module(module)
+    if family is not None and family.extra == "dm":
+        draw_without_display()  # which draws is chosen at this import, and one of its worlds needs it to simulate
+    try:
+        with logged_warnings():
+            import_module(module, where=where, allowed=allowed)
+    except UsageError as error:
+        if family is None or not is_lacking(error.__cause__):
+            raise
+        raise missing_extra(name, family, where=where, error=error.__cause__) from error
 
 
 def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
@@ -217,14 +230,16 @@ def _registration(name: str) -> gymnasium.envs.registration.EnvSpec:
         found = repr(one_line(name, limit=80))
         raise UsageError(f"{where}: expected an id such as 'CartPole-v1', found {found}; check its spelling") from None
     registry = gymnasium.registry
-    family = next((f for f in _FAMILIES if f.prefix and name.startswith(f.prefix)), None)
-    if name not in registry and family is not None and family.registers:
-        try:
-            _import(family.package, where=where, allowed=ENVIRONMENT_PACKAGES)
-        except (ImportError, UsageError):
-            raise MissingExtraError(_install(name, family.package, family.extra)) from None
+    family = family_of_id(name)
+    if name not in registry and family is not None:
+        _import(family.packages[0], where=where, allowed=ENVIRONMENT_PACKAGES, name=name)
     if name in registry:
         return registry[name]
+    today = modern_id(name)
+    if today is not None:
+        raise UsageError(f"{where}: expected an id that is registered, found {name!r}, which is not; use {today!r}")
+    if family is not None and not _is_brought(family):
+        raise missing_extra(name, family, where=where)
     latest = gymnasium.envs.registration.find_highest_version(namespace, base)
     if latest is None:
         known = nearest(name, registry)
@@ -258,27 +273,24 @@ def unknown_to_workers(config: EnvConfig, error: UsageError) -> UsageError | Non
     )
 
 
-def _install(name: str, package: str, extra: str) -> str:
-    return (
-        f"/env/model_name: expected that {package} is installed, found that {name!r} needs {package}, which is not "
-        f'installed; pip install "digideep[{extra}]"'
-    )
+def _is_brought(family: Family) -> bool:
+    """Whether a package has registered any environment of its family."""
+    return any(re.match(family.ids, name) for name in gymnasium.registry)
 
 
 def _missing_package(registered: gymnasium.envs.registration.EnvSpec, error: Exception) -> DigideepError:
     """Return the error that names the extra; an import that fails inside the user's own module is his to see."""
-    entry = registered.entry_point if isinstance(registered.entry_point, str) else ""
-    family = next((f for f in _FAMILIES if entry.startswith(f.entry)), None)
-    if family is not None:
-        return MissingExtraError(_install(registered.id, family.package, family.extra))
-    missing = getattr(error, "name", None)
+    family, missing = family_of_registration(registered), getattr(error, "name", None)
+    newest = gymnasium.envs.registration.find_highest_version(registered.namespace, registered.name)
+    is_old = registered.version is not None and newest is not None and newest > registered.version
+    if family is not None and not (is_old and not names_a_module(error)):
+        return missing_extra(registered.id, family, where="/env/model_name", error=error)
     if isinstance(error, ModuleNotFoundError) and missing:
         return MissingExtraError(
             f"/env/model_name: expected all that it imports, found that {registered.id!r} needs the module "
             f"{missing!r}; install it"
         )
-    newest = gymnasium.envs.registration.find_highest_version(registered.namespace, registered.name)
-    if registered.version is not None and newest is not None and newest > registered.version:
+    if is_old:
         use = gymnasium.envs.registration.get_env_id(registered.namespace, registered.name, newest)
         return UsageError(
             f"/env/model_name: expected a version that works, found {registered.id!r}, which is an old version that is "
@@ -329,23 +341,33 @@ def parameters_of(entry: Any) -> list[str] | None:
 def logged_warnings() -> Iterator[None]:
     """Send the warnings of an environment and of Gymnasium to the log, where they neither raise nor clutter stderr.
 
-    MuJoCo, where it is imported already, would print those of its compiler for each environment anew.
+    MuJoCo's go there from then on: it would print them, and write MUJOCO_LOG.TXT into the current directory.
     """
-    printed: list[str] = []
-    mujoco = sys.modules.get("mujoco")
-    former = None if mujoco is None else mujoco.get_mju_user_warning()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        if mujoco is not None:
-            mujoco.set_mju_user_warning(printed.append)
+        _listen_to_mujoco()
         try:
             yield
         finally:
-            if mujoco is not None:
-                mujoco.set_mju_user_warning(former)
-    for text in dict.fromkeys([*(str(warning.message) for warning in caught), *printed]):
-        # Extension types built with SWIG warn at import about what their users cannot change.
-        if text.startswith("builtin type ") or text in _told:
-            continue
-        _told.add(text)  # every environment of a process says the same
+            _listen_to_mujoco()
+    for warning in caught:
+        _tell(str(warning.message))
+
+
+def _listen_to_mujoco() -> None:
+    """Have MuJoCo, where it is imported, hand its warnings on, unless a user listens; dm_control would print them."""
+    mujoco = sys.modules.get("mujoco")
+    if mujoco is None:
+        return
+    listener = mujoco.get_mju_user_warning()
+    if listener is None or type(listener).__module__ == "ctypes":  # as that of dm_control is
+        mujoco.set_mju_user_warning(_tell)
+
+
+def _tell(text: str) -> None:
+    said = _TIME.sub("", text)
+    if said.startswith(_NOISE) or said in _told:
+        return
+    if len(_told) < _MOST_TOLD:
+        _told.add(said)  # every environment of a process says the same
         logger.warning("environment: %s", one_line(_COLOUR.sub("", text), limit=500).removeprefix("WARN: "))

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from digideep.environment.crash import Crash
     from digideep.spec import ArraySpec, EnvSpec
 
-__all__ = ["add_env_arguments", "consent", "describe_slots", "main", "run_command", "say"]
+__all__ = ["add_env_arguments", "consent", "describe_slots", "main", "named_env", "run_command", "say"]
 
 _SESSION_CODE = "digideep.post.crash_code:crash_code"  # by name, since sessions lie above environments
 
@@ -61,10 +61,19 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def consent(model: str, module: str | None) -> tuple[str, ...]:
+def consent(model: str, module: str | None, wrappers: Sequence[Mapping[str, Any]] = ()) -> tuple[str, ...]:
     """Return the packages whose import the user has asked for by naming them on the command line."""
-    named = (module, model.rpartition(":")[0])
+    named = [module, model.rpartition(":")[0], *(str(one.get("type", "")).partition(":")[0] for one in wrappers)]
     return (*BUILT_IN, *(name for name in named if name))
+
+
+def named_env(options: argparse.Namespace) -> tuple[EnvConfig, tuple[str, ...]]:
+    """Return the environment that the options of `add_env_arguments` name, and the packages it may import."""
+    wrappers = options.wrappers or ()
+    config = EnvConfig(
+        options.model, from_module=options.module, env_kwargs=options.env_kwargs or {}, wrappers=tuple(wrappers)
+    )
+    return config, consent(options.model, options.module, wrappers)
 
 
 def describe_slots(spec: EnvSpec) -> list[str]:
@@ -77,6 +86,7 @@ def add_env_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say more about the environment that `--model` names."""
     parser.add_argument("--module", metavar="NAME", help="imported first, registers the environment")
     parser.add_argument("--env-kwargs", metavar="JSON", type=_mapping, help="keyword arguments of the environment")
+    parser.add_argument("--wrappers", metavar="JSON", type=_nodes, help="list of nodes of wrappers, innermost first")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,6 +128,7 @@ def _check_companions(options: argparse.Namespace) -> None:
         "--pdb": (options.pdb, options.replay, "--replay"),
         "--trust-session": (options.trust_session, options.replay, "--replay"),
         "--env-kwargs": (options.env_kwargs is not None, options.model, "--model"),
+        "--wrappers": (options.wrappers is not None, options.model, "--model"),
         "--list-exclude": (options.list_exclude is not None, options.list_include, "--list-include"),
         "--render": (options.render, options.model, "--model"),
         "--no-action": (options.no_action, options.model, "--model"),
@@ -137,8 +148,7 @@ def _play(options: argparse.Namespace) -> int:
     from digideep.environment.make import make_env, reported
     from digideep.environment.spaces import env_spec
 
-    config = EnvConfig(options.model, from_module=options.module, env_kwargs=options.env_kwargs or {})
-    allowed = consent(options.model, options.module)
+    config, allowed = named_env(options)
     env = make_env(config, allowed=allowed, render_mode="human" if options.render else None)
     runs: list[_Run] = []
     with reported(options.model), contextlib.closing(env):
@@ -294,6 +304,18 @@ def _mapping(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         found = repr(one_line(text, limit=40))
         raise argparse.ArgumentTypeError(f"expected a JSON object, found {found}; write it like '{{\"size\": 3}}'")
+    return value
+
+
+def _nodes(text: str) -> list[dict[str, Any]]:
+    example = '\'[{"type": "digideep.environment.wrappers.config:MiniGridConfig"}]\''
+    try:
+        value = loads_json(text, where="")
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix(": ")) from error
+    if not isinstance(value, list) or not all(isinstance(node, dict) for node in value):
+        found = repr(one_line(text, limit=40))
+        raise argparse.ArgumentTypeError(f"expected a JSON list of objects, found {found}; write it like {example}")
     return value
 
 

@@ -36,6 +36,12 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
+# What makes numbers of spaces that are not digideep's to know, by their names.
+_WRAPPERS = {
+    "MissionSpace": 'add {"type": "digideep.environment.wrappers.config:MiniGridConfig"} to /env/wrappers, which shows '
+    "the grid without its text"
+}
+
 SINGLE_OBSERVATION = "observation"
 SINGLE_ACTION = ""
 """Slots of spaces that are one array."""
@@ -213,7 +219,9 @@ def _array_spec(leaf: _Leaf, *, where: str) -> ArraySpec:
     if isinstance(space, spaces.MultiBinary):
         return ArraySpec("multi_binary", space.shape, str(np.dtype(space.dtype)))
     kinds = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
-    raise SpaceError(f"{where}: expected {kinds}, found {one_line(space, limit=200)}{named}")
+    hint = _WRAPPERS.get(type(space).__name__, "leave it out, or turn it into numbers, by a wrapper in /env/wrappers")
+    found = type(space).__name__ if " at 0x" in repr(space) else one_line(space, limit=200)
+    raise SpaceError(f"{where}: expected {kinds}, found {found}{named}; {hint}")
 
 
 def _flat_bounds(bound: Array) -> tuple[float, ...]:
@@ -292,7 +300,9 @@ def batch_of_actions(raw: Array, spec: ArraySpec, space: spaces.Space[Any], tran
     """Return the actions `[N, ...]` of a space that is one array, in the environment's units and type; never a view."""
     values = to_environment(raw, spec, transform)
     dtype = np.dtype(space.dtype)
-    if isinstance(space, spaces.Box) and dtype.kind in "iu":
+    if isinstance(space, spaces.Box) and dtype.kind == "b":
+        values = np.rint(values)
+    elif isinstance(space, spaces.Box) and dtype.kind in "iu":
         # Cut first: a float outside an integer's range has no meaning as one.
         limits = np.iinfo(dtype)
         values = np.clip(np.rint(values.astype(np.float64)), limits.min, np.nextafter(float(limits.max) + 1.0, 0.0))

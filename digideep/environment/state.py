@@ -1,12 +1,14 @@
 """The state of an environment as plain data, and back into a fresh one, to the same bits.
 
-Four ways, layer by layer from the outermost wrapper to the environment itself:
+Five ways, layer by layer from the outermost wrapper to the environment itself:
 
 - a layer with `get_state()` and `set_state(state)` speaks for itself (and, if nothing is known of what lies beneath it,
   for everything beneath it as well);
 - classic control and toy text: every plain attribute and the random generator;
 - the wrappers around them, Gymnasium's and the user's: every plain attribute;
-- environments that repeat an episode exactly: the episode again (`state_replay.py`).
+- MuJoCo and dm_control: the state of the simulator (`state_simulators.py`);
+- environments that repeat an episode exactly: what they hold where that can be written down, else the episode again
+  (`state_replay.py`).
 
 Everything else has no state, and `obstacle` says why. Copying and pickling are no ways: they lose the state of
 simulators without an error. `mismatch` tells beforehand whether a state fits: its attributes are the arguments of the
@@ -15,19 +17,17 @@ environment too, and would silently bring former ones back.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec as Registration
 
-from digideep.environment.state_plain import NotPlainError, pack, unpack
+from digideep.environment.state_plain import NotPlainError, attributes, pack, set_attributes, unpack
 from digideep.environment.state_replay import ReplayRecorder
+from digideep.environment.state_simulators import adapter_of
 from digideep.environment.vec.hang import Hang, let_ctrl_c_out
 from digideep.errors import CheckpointError, DigideepError, EnvironmentFailure, one_line
-from digideep.utility.node import Config
 from digideep.utility.seeding import generator_state, set_generator_state
 
 __all__ = ["StateTree", "capture", "mismatch", "obstacle", "restore"]
@@ -36,26 +36,8 @@ StateTree: TypeAlias = dict[str, Any]
 Layer: TypeAlias = gymnasium.Env[Any, Any]
 
 _BY_ATTRIBUTES = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
-
-# What an environment draws with, or computes once from its arguments.
-_CONSTANTS = frozenset(
-    "screen clock surf window window_surface isopen render_mode metadata spec P initial_state_distrib desc".split()
-)
-# What every layer has, and what the constructor makes again.
-_PLUMBING = frozenset(
-    "env spec metadata render_mode _np_random _np_random_seed _action_space _observation_space".split()
-    + "_cached_spec _metadata _saved_kwargs".split()
-)
-# Attributes of Gymnasium's wrappers that are scratch memory, clocks, or checks of the first steps.
-_SCRATCH: Mapping[str, frozenset[str]] = {
-    "FrameStackObservation": frozenset(["stacked_obs"]),
-    "RecordEpisodeStatistics": frozenset(["episode_start_time", "time_queue"]),
-    "PassiveEnvChecker": frozenset(
-        ["checked_reset", "checked_step", "checked_render", "checked_data_reuse", "close_called", "_previous_data"]
-    ),
-}
-# Functions that Gymnasium's wrappers keep: given to the constructor, so the fresh layer has them.
-_FUNCTIONS = frozenset(["func", "_time_preprocess_func", "_append_data_func", "_obs_postprocess_func"])
+# What gives these a state, by their module.
+_INSTEAD = {"ale_py.": "with AtariPreprocessingConfig as first of /env/wrappers it is a game that has a state"}
 
 
 def capture(env: Layer) -> StateTree | None:
@@ -70,7 +52,8 @@ def capture(env: Layer) -> StateTree | None:
         return None
     state: StateTree = {"id": _id(env), "made_with": _made_with(env), "layers": layers}
     rng = getattr(env.unwrapped, "_np_random", None)
-    if type(rng) is np.random.Generator:
+    # That of dm_control draws from another one, which is in the state of its layer.
+    if type(rng) is np.random.Generator and env.unwrapped.np_random is rng:
         state.update(rng=generator_state(rng), seed=env.unwrapped._np_random_seed)
     return state
 
@@ -171,43 +154,34 @@ def _unreadable(layer: Layer) -> str:
     """Return why the attributes of a layer are not its state; empty if they are."""
     name = type(layer).__name__
     if not isinstance(layer, gymnasium.Wrapper):
-        known = type(layer).__module__.startswith(_BY_ATTRIBUTES)
-        return "" if known else f"{name} has no get_state() and set_state(state)"
+        return _unknown(layer)
     if any(kind.__dict__.get("__slots__") for kind in type(layer).__mro__):
         return f"the wrapper {name} has __slots__, and no get_state() and set_state(state)"
     try:
-        _attributes(layer)
+        attributes(layer)
     except NotPlainError as error:
         return f"the wrapper {error}, and it has no get_state() and set_state(state)"
     return ""
 
 
-def _attributes(layer: Layer) -> dict[str, Any]:
-    name = type(layer).__name__
-    return {key: pack(value, path=f"{name}.{key}") for key, value in _dynamic(layer)}
-
-
-def _dynamic(layer: Layer) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that may change from step to step."""
-    scratch: frozenset[str] = frozenset().union(*(_SCRATCH.get(kind.__name__, ()) for kind in type(layer).__mro__))
-    wrapper = isinstance(layer, gymnasium.Wrapper)
-    for name, value in vars(layer).items():
-        if name in _PLUMBING or name in scratch or isinstance(value, gymnasium.Space | Registration | Config):
-            continue
-        if wrapper and name in _FUNCTIONS and isinstance(value, types.FunctionType):
-            continue
-        # Types and dtypes say how a wrapper converts; they hold nothing.
-        if isinstance(value, type | np.dtype):
-            continue
-        if not wrapper and (name in _CONSTANTS or name.endswith(("_img", "_imgs"))):
-            continue
-        yield name, value
+def _unknown(layer: Layer) -> str:
+    module = type(layer).__module__
+    if module.startswith(_BY_ATTRIBUTES):
+        return ""
+    adapter = adapter_of(layer)
+    if adapter is not None:
+        return adapter.obstacle(layer)
+    told = next((f"; {instead}" for known, instead in _INSTEAD.items() if module.startswith(known)), "")
+    return f"{type(layer).__name__} has no get_state() and set_state(state){told}"
 
 
 def _save(layer: Layer) -> dict[str, Any]:
     saved: dict[str, Any] = {"name": type(layer).__name__, "spaces": _space_generators(layer)}
     if isinstance(layer, ReplayRecorder) and layer.obstacle:
         raise NotPlainError(layer.obstacle)
+    adapter = adapter_of(layer)
+    if adapter is not None:
+        return {**saved, "simulator": adapter.get_state(layer)}
     if _speaks(layer):
         own = _call(layer, lambda: layer.get_state(), doing="get_state")  # type: ignore[attr-defined]
         try:
@@ -216,7 +190,7 @@ def _save(layer: Layer) -> dict[str, Any]:
             raise EnvironmentFailure(
                 f"environment {_id(layer)}: {error}; return numbers, strings, arrays, and lists and dicts of these"
             ) from None
-    return {**saved, "attributes": _attributes(layer)}
+    return {**saved, "attributes": attributes(layer)}
 
 
 def _load(layer: Layer, saved: Mapping[str, Any]) -> None:
@@ -228,12 +202,11 @@ def _load(layer: Layer, saved: Mapping[str, Any]) -> None:
         own = unpack(saved["own"])
         _call(layer, lambda: layer.set_state(own), doing="set_state")  # type: ignore[attr-defined]
         return
-    attributes = saved["attributes"]
-    for name, _ in list(_dynamic(layer)):
-        if name not in attributes:
-            delattr(layer, name)
-    for name, value in attributes.items():
-        setattr(layer, name, unpack(value, into=getattr(layer, name, None)))
+    adapter = adapter_of(layer)
+    if adapter is not None:
+        adapter.set_state(layer, saved["simulator"])
+        return
+    set_attributes(layer, saved["attributes"])
 
 
 def _space_generators(layer: Layer) -> dict[str, list[Any]]:

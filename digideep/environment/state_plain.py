@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import random
+import types
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.wrappers.utils import RunningMeanStd
 
 from digideep.errors import CheckpointError, DigideepError
+from digideep.utility.node import Config
 from digideep.utility.seeding import generator_state, set_generator_state
 
-__all__ = ["NotPlainError", "pack", "unpack"]
+__all__ = ["NotPlainError", "attributes", "pack", "set_attributes", "unpack"]
 
+# What an environment draws with, or computes once from its arguments.
+_CONSTANTS = frozenset(
+    "screen clock surf window window_surface isopen render_mode metadata spec P initial_state_distrib desc".split()
+)
+# What every layer has, and what the constructor makes again.
+_PLUMBING = frozenset(
+    "env spec metadata render_mode _np_random _np_random_seed _action_space _observation_space".split()
+    + "_cached_spec _metadata _saved_kwargs".split()
+)
+# Attributes of Gymnasium's wrappers that are scratch memory, clocks, or checks of the first steps.
+_SCRATCH: Mapping[str, frozenset[str]] = {
+    "FrameStackObservation": frozenset(["stacked_obs"]),
+    "RecordEpisodeStatistics": frozenset(["episode_start_time", "time_queue"]),
+    "PassiveEnvChecker": frozenset(
+        ["checked_reset", "checked_step", "checked_render", "checked_data_reuse", "close_called", "_previous_data"]
+    ),
+}
+# Functions that Gymnasium's wrappers keep: given to the constructor, so the fresh layer has them.
+_FUNCTIONS = frozenset(["func", "_time_preprocess_func", "_append_data_func", "_obs_postprocess_func"])
 _TAGS = ("~deque", "~generator", "~legacy", "~python", "~moments", "~chars", "~text")
 _LEVELS = 40  # a checkpoint holds 64, of which the layers above this state take some
 
@@ -66,6 +89,43 @@ def unpack(value: Any, *, into: Any = None) -> Any:
             return _unpack_object(str(tag), content, into=into)
     inner = into if isinstance(into, dict) else {}
     return {key: unpack(element, into=inner.get(key)) for key, element in value.items()}
+
+
+def attributes(layer: gymnasium.Env[Any, Any], *, without: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return the attributes of a layer that may change from step to step, as plain data; those in `without` left out.
+
+    Raises:
+        NotPlainError: one of them is no plain data.
+    """
+    name = type(layer).__name__
+    return {key: pack(value, path=f"{name}.{key}") for key, value in _dynamic(layer) if key not in without}
+
+
+def set_attributes(
+    layer: gymnasium.Env[Any, Any], saved: Mapping[str, Any], *, without: Set[str] = frozenset()
+) -> None:
+    """Give a layer the attributes that `attributes` returned, and take from it what it has beside them."""
+    for name, _ in list(_dynamic(layer)):
+        if name not in saved and name not in without:
+            delattr(layer, name)
+    for name, value in saved.items():
+        setattr(layer, name, unpack(value, into=getattr(layer, name, None)))
+
+
+def _dynamic(layer: gymnasium.Env[Any, Any]) -> Iterator[tuple[str, Any]]:
+    scratch: frozenset[str] = frozenset().union(*(_SCRATCH.get(kind.__name__, ()) for kind in type(layer).__mro__))
+    wrapper = isinstance(layer, gymnasium.Wrapper)
+    for name, value in vars(layer).items():
+        if name in _PLUMBING or name in scratch or isinstance(value, gymnasium.Space | Registration | Config):
+            continue
+        if wrapper and name in _FUNCTIONS and isinstance(value, types.FunctionType):
+            continue
+        # Types and dtypes say how a wrapper converts; they hold nothing.
+        if isinstance(value, type | np.dtype):
+            continue
+        if not wrapper and (name in _CONSTANTS or name.endswith(("_img", "_imgs"))):
+            continue
+        yield name, value
 
 
 def _key(key: Any, *, path: str) -> Any:

@@ -1,4 +1,7 @@
-"""Environment state by replay: the generator before an episode and the episode's actions lead to the same state."""
+"""Environment state by replay: the generator before an episode and the episode's actions lead to the same state.
+
+Some of these environments can be written down as data in most of their moments; then that is the state.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from digideep.environment.state_grid import GRID
+from digideep.environment.state_plain import NotPlainError, unpack
+from digideep.environment.state_simulators import Adapter
 from digideep.errors import CheckpointError, NotReproducibleError
 from digideep.utility.seeding import generator_state, set_generator_state
 
 __all__ = ["MAX_STEPS", "REPLAYED", "ReplayRecorder", "record_for_replay"]
 
-REPLAYED = ("gymnasium.envs.box2d.", "gymnasium.envs.mujoco.")
-"""Modules of environments whose state nothing else gives, and that repeat an episode bit for bit."""
+REPLAYED: Mapping[str, Adapter | None] = {"gymnasium.envs.box2d.": None, "minigrid.": GRID}
+"""Modules of environments that repeat an episode bit for bit, and how those are written down that can be."""
 
 # They build each episode in the world that former ones leave behind, whose order of contacts is another then: neither a
 # seed nor a replay would repeat an episode. Each gets a new world.
@@ -28,10 +34,16 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Keeps what one episode needs to be walked again: how it was reset, and every action since.
 
     It stands directly around the environment, so that the layers above it keep their own state.
+
+    Args:
+        env: the environment.
+        data: how it is written down where it can be.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], data: Adapter | None = None) -> None:
         super().__init__(env)
+        self._data = data
+        self._is_known = True  # how the episode began
         self._rng: dict[str, Any] | None = None
         self._seed: int | None = None
         self._options: dict[str, Any] | None = None
@@ -48,7 +60,7 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
         # What a seed replaces came from the operating system, and two equal runs would differ in it.
         self._rng = generator_state(base.np_random) if seed is None else None
         self._seed, self._options = seed, options
-        self._actions, self._steps = [], 0
+        self._actions, self._steps, self._is_known = [], 0, True
         self._last, info = self.env.reset(seed=seed, options=options)
         return self._last, info
 
@@ -65,12 +77,19 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
     @property
     def obstacle(self) -> str:
         """Why there is no state now; empty where there is one."""
+        if self._written() is not None:
+            return ""
+        if not self._is_known:
+            return "nobody knows how its episode began, and it cannot be written down"
         if self._steps > MAX_STEPS:
             return f"the episode is longer than the {MAX_STEPS} steps that are replayed"
         return "" if self._options is None else "its episode was reset with options"
 
     def get_state(self) -> dict[str, Any]:
-        """Return the record, and by what a replay is checked: the generator and the last observation."""
+        """Return the environment as data, or the record and by what its replay is checked: generator and last sight."""
+        written = self._written()
+        if written is not None:
+            return {"data": written}
         return {
             "before": self._rng,
             "seed": self._seed,
@@ -80,12 +99,16 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Walk the recorded episode again.
+        """Write the data into the environment, or walk the recorded episode again.
 
         Raises:
             CheckpointError: the record is of no episode, or of another kind of generator.
             NotReproducibleError: the walk did not end where the record does.
         """
+        if self._data is not None and "data" in state:
+            self._data.set_state(self.env.unwrapped, state["data"])
+            self._actions, self._steps, self._is_known = [], 0, False
+            return
         if state["before"] is not None:
             set_generator_state(self.env.unwrapped.np_random, state["before"])
         elif state["seed"] is None:
@@ -100,6 +123,14 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"found it elsewhere"
             )
 
+    def _written(self) -> dict[str, Any] | None:
+        if self._data is None:
+            return None
+        try:
+            return unpack(self._data.get_state(self.env.unwrapped))  # type: ignore[no-any-return]
+        except NotPlainError:
+            return None
+
 
 def _same(left: Any, right: Any) -> bool:
     if isinstance(left, Mapping):
@@ -112,12 +143,14 @@ def _same(left: Any, right: Any) -> bool:
 def record_for_replay(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """Return `env` with a recorder around the innermost environment where its state needs one."""
     base = env.unwrapped
-    if not type(base).__module__.startswith(REPLAYED):
+    family = next((known for known in REPLAYED if type(base).__module__.startswith(known)), None)
+    if family is None:
         return env
+    recorder = ReplayRecorder(base, REPLAYED[family])
     if base is env:
-        return ReplayRecorder(env)
+        return recorder
     layer: Any = env
     while layer.env is not base:
         layer = layer.env
-    layer.env = ReplayRecorder(base)
+    layer.env = recorder
     return env

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,11 +12,14 @@ import numpy as np
 from digideep.errors import ConfigError, ShapeError
 from digideep.types import Batch, Chunk, SampleSpec, StateDict
 
-__all__ = ["MASK_KEY", "Memory", "check_chunk"]
+__all__ = ["IMPORTANCE", "MASK_KEY", "Memory", "check_chunk", "check_keys", "put"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 MASK_KEY = "/masks"
+
+IMPORTANCE = "/importance"
+"""Key of a batch's importance weights, where a memory does not draw uniformly."""
 
 
 class Memory(ABC):
@@ -59,9 +62,15 @@ class Memory(ABC):
         """Return `spec.batch_size` windows, drawn with replacement.
 
         Returns:
-            Every key of the chunk as `[B, W, ...]` with `W = max(n_step, sequence) + 1`; `/indices` `[B]` and
-            `/generations` `[B]`, which `update_priorities` takes back; `/weights` `[B, W]`, 0.0 where a row holds no
-            real transition. With `out` its arrays are written into and it is returned.
+            Every key of the chunk, or those of `spec.keys`, as `[B, W, ...]` with `W = max(n_step, sequence) + 1`;
+            `/indices` `[B]` and `/generations` `[B]`, which `update_priorities` takes back; `/weights` `[B, W]`, 0.0
+            where a row holds no real transition. With `spec.ends` observations are `[B, 2, ...]`: the first row of a
+            window, and the row that its first transition leads to, together with the real ones that follow it without
+            a break. A memory that does not draw uniformly adds `/importance` `[B]` where there is a `spec.beta`. With
+            `out` its arrays are written into and it is returned.
+
+        Raises:
+            DigideepError: there is no real transition, or a key of `spec.keys` is in no chunk.
         """
 
     def update_priorities(self, indices: Array, values: Array, generation: Array) -> None:
@@ -98,3 +107,23 @@ def check_chunk(arrays: Mapping[str, Array], *, mask_key: str, name: str) -> Non
                 f"memory {name!r}: key {key!r} has shape {array.shape}, "
                 f"expected ({masks.shape[0]}, {masks.shape[1]}, ...) = (num_envs, n_steps + 1, ...)"
             )
+
+
+def check_keys(wanted: Iterable[str], there: Mapping[str, Array], *, name: str) -> None:
+    """Check that the keys to be drawn are in chunks.
+
+    Raises:
+        ShapeError: one is not; the message names it and the memory.
+    """
+    for key in wanted:
+        if key not in there:
+            raise ShapeError(f"memory {name!r}: expected one of the keys {sorted(there)} to draw, found {key!r}")
+
+
+def put(batch: Batch, key: str, value: Array, *, dtype: Any = None) -> None:
+    """Write an array into the one that a batch has under a key, or make it that one."""
+    target = batch.get(key)
+    if target is None:
+        batch[key] = np.ascontiguousarray(value, dtype)
+    else:
+        target[...] = value

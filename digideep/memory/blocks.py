@@ -15,7 +15,7 @@ __all__ = ["Blocks", "Geometry", "block_rows", "stored_runs"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_BLOCK_BYTES = 512 << 10
+_BLOCK_BYTES = 400 << 10  # so that two of them, the one just completed and the next, are less than a megabyte
 _LEAST_BYTES = 4 << 10
 _FEW, _MANY = 8, 1000  # blocks of a small memory, so that it too is saved in parts; and the most that there may be
 
@@ -101,6 +101,10 @@ class Blocks:
         kept = names if self._is_as(stored) else (self._name(geometry, block) for block in range(geometry.stored))
         self._names = dict(enumerate(kept))  # that of the open block until the next chunk completes its newest row
 
+    def kept(self, stored: Geometry) -> tuple[int, int]:
+        """Return which stored row is the oldest one that fits, and what the rows are renumbered by."""
+        return self._first(stored), self._shift(stored)
+
     def _is_as(self, stored: Geometry) -> bool:
         return (self.ring.rows, self._block) == (stored.rows, stored.block)
 
@@ -124,7 +128,7 @@ class Blocks:
 
 
 def block_rows(rows: int, *, row_bytes: int) -> int:
-    """Return how many rows make a block: about half a megabyte, fewer in a small memory, more in a huge one."""
+    """Return how many rows make a block: about 400 kB, fewer in a small memory, more in a huge one."""
     size = min(_BLOCK_BYTES, max(_LEAST_BYTES, rows * row_bytes // _FEW))
     return max(1, size // max(row_bytes, 1), -(-rows // _MANY))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from digideep.errors import ConfigError
-from digideep.memory.room import LEAST_BYTES, check_directory, check_memory
+from digideep.memory.room import LEAST_BYTES, PRIORITY_BYTES, check_directory, check_memory
 from digideep.utility.node import Config, setting
 
-__all__ = ["MemoryConfig", "RingBufferConfig", "RollBufferConfig"]
+__all__ = ["MemoryConfig", "PrioritizedBufferConfig", "RingBufferConfig", "RollBufferConfig"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ class RingBufferConfig(MemoryConfig):
     on_damage: Literal["stop", "drop"] = setting(
         "stop", "what a resume does where its files are damaged in every checkpoint: end, or go on without them"
     )
+    frame_stack: int = setting(
+        0,
+        "pictures in each observation, as its first axis, the newest last: each is then kept once; 0: observations "
+        "are kept as they are",
+        low=0,
+        high=1000,
+    )
 
     def __post_init__(self) -> None:
         """Check that a directory has a name."""
@@ -69,3 +76,15 @@ class RingBufferConfig(MemoryConfig):
             check_directory(Path(self.on_disk), where=where)
         elif not self.on_disk:
             check_memory(self.capacity * LEAST_BYTES, where=where)
+
+
+@dataclass(frozen=True)
+class PrioritizedBufferConfig(RingBufferConfig):
+    """A memory of the newest transitions of all environments, drawn from in proportion to their priorities."""
+
+    builds: ClassVar[str] = "digideep.memory.prioritized:PrioritizedBuffer"
+
+    def check_room(self, *, num_envs: int, n_steps: int, where: str) -> None:
+        """Refuse what a ring refuses, and more priorities than the machine has memory for, wherever the rows lie."""
+        super().check_room(num_envs=num_envs, n_steps=n_steps, where=where)
+        check_memory(self.capacity * PRIORITY_BYTES, where=where, way_out="lower it")

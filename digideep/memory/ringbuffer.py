@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from digideep.errors import CheckpointError, ConfigError, DigideepError, ShapeError, UsageError
-from digideep.memory.base import Memory, check_chunk
+from digideep.errors import CheckpointError, ConfigError, DigideepError, ShapeError, UsageError, one_line
+from digideep.memory.base import Memory, check_chunk, check_keys, put
 from digideep.memory.blocks import Blocks, Geometry, block_rows
 from digideep.memory.config import RingBufferConfig
+from digideep.memory.frames import frame_fields
 from digideep.memory.ring import Ring
 from digideep.memory.storage import Field, fields_of, in_memory, on_disk, row_bytes
 from digideep.types import Batch, Chunk, LiveSegments, SampleSpec, Segment, StateDict
@@ -23,13 +24,17 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class Cursor(NamedTuple):
-    """Where a ring stands: how its rows lie, how many were written since the beginning, and in how many chunks."""
+    """Where a ring stands: how its rows lie, how many were written since the beginning, and in how many chunks.
+
+    `frame_stack` is the number of frames in each observation, of which rows hold one; 0 where they hold all of it.
+    """
 
     num_envs: int
     rows: int
     block: int
     total: int
     generation: int
+    frame_stack: int = 0
 
 
 class RingBuffer(Memory):
@@ -38,6 +43,9 @@ class RingBuffer(Memory):
     Each environment has `capacity // N + 1` rows, written one after the other and round again. Chunks overlap by one
     row, which lies there once, so that the successor of every transition is the row that followed it. A row at which an
     episode begins takes up the room of a transition without being one.
+
+    With `frame_stack` a row holds the newest frame of each observation alone, and there are `frame_stack - 1` rows
+    more, which no window begins with: the oldest stacks begin there.
 
     Args:
         config: how much is kept, and where.
@@ -66,21 +74,25 @@ class RingBuffer(Memory):
         """
         check_chunk(arrays, mask_key=self.mask_key, name=self._name)
         num_envs, steps = arrays[self.mask_key].shape
-        if self._blocks is None or steps > self._blocks.ring.rows:
+        if self._blocks is None or steps > self._blocks.ring.rows - self._blocks.ring.history:
             self._config.check_room(num_envs=num_envs, n_steps=steps - 1, where=self._where)
+        fields = frame_fields(fields_of(arrays), self._config.frame_stack, where=self._where)
         if self._blocks is None:
-            self._blocks = self._allocate(fields_of(arrays), directory)
-        self._check_fields(fields_of(arrays))
+            self._blocks = self._allocate(fields, directory)
+        elif fields != self._fields:
+            self._refuse_fields(fields)
 
     def store(self, chunk: Chunk) -> None:
         """Copy the rows of a chunk over the oldest ones.
 
         Raises:
             ShapeError: its arrays do not agree on `[N, T+1, ...]`, or are others than those of the chunks before.
+            ConfigError: an observation is not made of the frames that it has to be made of with `frame_stack`.
             UsageError, StorageError: as `reserve`, at the first chunk.
         """
         self.reserve(chunk.arrays)
         assert self._blocks is not None
+        self._check_stacks(self._blocks.ring, chunk)
         self._blocks.written(self._blocks.ring.append(chunk.arrays))
         self._chunk = chunk
         self._generation += 1
@@ -104,17 +116,8 @@ class RingBuffer(Memory):
         Raises:
             DigideepError: there is no real transition.
         """
-        ring = None if self._blocks is None else self._blocks.ring
-        if ring is None or ring.real == 0:
-            raise DigideepError(f"memory {self._name!r}: expected real transitions in it, found none")
-        rows, envs = ring.draw(spec.batch_size, rng)
-        batch: Batch = {} if out is None else out
-        ring.take(rows, envs, window=max(spec.n_step, spec.sequence) + 1, out=batch)
-        for key, value in (("/indices", rows * ring.num_envs + envs), ("/generations", self._generation)):
-            if key not in batch:
-                batch[key] = np.empty(spec.batch_size, np.int64)
-            batch[key][...] = value
-        return batch
+        ring = self._ring()
+        return self._windows(ring, ring.draw(spec.batch_size, rng), spec, out)
 
     def state_dict(self) -> StateDict:
         """Return the cursor, and the rows in blocks, each under a name that tells its content apart.
@@ -123,10 +126,11 @@ class RingBuffer(Memory):
         the save before, unless they were overwritten since.
         """
         if self._blocks is None:
-            cursor = Cursor(num_envs=0, rows=0, block=1, total=0, generation=self._generation)
+            cursor = Cursor(0, 0, 1, 0, self._generation, self._config.frame_stack)
             return {"cursor": dict(cursor._asdict()), "segments": LiveSegments(())}
         rows, block, total = self._blocks.geometry
-        cursor = Cursor(self._blocks.ring.num_envs, rows, block, total, self._generation)
+        num_envs = self._blocks.ring.num_envs
+        cursor = Cursor(num_envs, rows, block, total, self._generation, self._config.frame_stack)
         return {"cursor": dict(cursor._asdict()), "segments": self._blocks.segments()}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -135,12 +139,17 @@ class RingBuffer(Memory):
         With another capacity than the one that was saved the newest rows are kept, as many as fit.
 
         Raises:
-            UsageError: it was saved with another number of environments.
+            UsageError: it was saved with another number of environments, or another `frame_stack`.
             CheckpointError: its arrays are others, or its blocks do not hold the rows that the cursor says.
         """
         advice = f"was /memory/{self._name}/type changed?"
         check_parts(state, ("cursor", "segments"), where=f"memory.{self._name}", advice=advice)
         cursor, segments = Cursor(**state["cursor"]), state["segments"]
+        if cursor.frame_stack != self._config.frame_stack:
+            raise UsageError(
+                f"{self._where}/frame_stack: expected {cursor.frame_stack} as in the checkpoint, "
+                f"found {self._config.frame_stack}; start a new session with init_from for another number"
+            )
         self._chunk = None
         self._generation = cursor.generation
         stored = Geometry(cursor.rows, cursor.block, cursor.total)
@@ -157,8 +166,8 @@ class RingBuffer(Memory):
         self._blocks_for(segment).settle(stored, segments.names)
 
     def _allocate(self, fields: dict[str, Field], directory: Path | None) -> Blocks:
-        num_envs = fields[self.mask_key].shape[0]
-        rows = self._config.capacity // num_envs + 1
+        num_envs, stack = fields[self.mask_key].shape[0], self._config.frame_stack
+        rows = self._config.capacity // num_envs + 1 + max(0, stack - 1)
         place = self._config.on_disk
         if place is False:
             arrays = in_memory(fields, rows, where=self._where)
@@ -171,9 +180,36 @@ class RingBuffer(Memory):
             arrays = on_disk(fields, rows, directory=below, where=self._where)
         self._fields = fields
         block = block_rows(rows, row_bytes=row_bytes(fields))
-        return Blocks(Ring(arrays, mask_key=self.mask_key), block=block)
+        return Blocks(Ring(arrays, mask_key=self.mask_key, stack=stack), block=block)
 
-    def _check_fields(self, fields: Mapping[str, Field]) -> None:
+    def _ring(self) -> Ring:
+        """Return the ring that there is something to draw from."""
+        if self._blocks is None or self._blocks.ring.real == 0:
+            raise DigideepError(f"memory {self._name!r}: expected real transitions in it, found none")
+        return self._blocks.ring
+
+    def _windows(self, ring: Ring, indices: Array, spec: SampleSpec, out: Batch | None) -> Batch:
+        """Return the windows that begin at `indices`."""
+        if spec.keys is not None:
+            check_keys(spec.keys, ring.flat, name=self._name)
+        batch: Batch = {} if out is None else out
+        window = max(spec.n_step, spec.sequence) + 1
+        ring.take(indices, window=window, out=batch, keys=spec.keys, ends=spec.ends)
+        put(batch, "/indices", indices)
+        put(batch, "/generations", np.full(len(indices), self._generation))
+        return batch
+
+    def _check_stacks(self, ring: Ring, chunk: Chunk) -> None:
+        bad = ring.bad_stack(chunk.arrays) if self._config.frame_stack else None
+        if bad is not None:
+            key, env, row = bad
+            raise ConfigError(
+                f"{self._where}/frame_stack: expected stacks of {self._config.frame_stack} frames under "
+                f"{one_line(key)!r}, the newest last and the first of an episode in all places, found another in row "
+                f"{row} of environment {env}; set it to 0"
+            )
+
+    def _refuse_fields(self, fields: Mapping[str, Field]) -> None:
         key = _first_difference(self._fields, fields)
         if key is not None:
             raise ShapeError(

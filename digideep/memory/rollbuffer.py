@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from digideep.errors import DigideepError
-from digideep.memory.base import Memory, check_chunk
+from digideep.memory.base import Memory, check_chunk, check_keys, put
 from digideep.memory.config import RollBufferConfig
+from digideep.memory.frames import OBSERVATIONS
 from digideep.types import Batch, Chunk, SampleSpec, StateDict
 from digideep.utility.differences import check_parts
 
@@ -55,6 +56,8 @@ class RollBuffer(Memory):
         Rows beyond the newest one repeat it, with mask 0 and weight 0, so that nothing before them looks real.
         """
         arrays = self.last_chunk().arrays
+        keys = arrays if spec.keys is None else spec.keys
+        check_keys(keys, arrays, name=self._name)
         masks = arrays[self.mask_key]
         starts = self._real_starts(masks)
         picked = starts[rng.integers(len(starts), size=spec.batch_size)]
@@ -62,15 +65,17 @@ class RollBuffer(Memory):
         envs, firsts = np.divmod(picked, last + 1)
         steps = firsts[:, None] + np.arange(max(spec.n_step, spec.sequence) + 1)
         beyond, steps = steps > last, np.minimum(steps, last)
+        real = (masks[envs[:, None], np.minimum(steps + 1, last)] == 1.0) & (steps < last)
+        ending = _ends(steps, real) if spec.ends else steps
         batch: Batch = {} if out is None else out
-        for key, array in arrays.items():
-            _put(batch, key, array[envs[:, None], steps])
-        batch[self.mask_key][beyond] = 0.0
-        following = np.minimum(steps + 1, last)
-        real = (masks[envs[:, None], following] == 1.0) & (steps < last)
-        _put(batch, "/weights", real.astype(np.float32))
-        _put(batch, "/indices", picked)
-        _put(batch, "/generations", np.full(spec.batch_size, self._generation, dtype=np.int64))
+        for key in keys:
+            rows = ending if key.startswith(OBSERVATIONS) else steps
+            put(batch, key, arrays[key][envs[:, None], rows])
+        if self.mask_key in keys:
+            batch[self.mask_key][beyond] = 0.0
+        put(batch, "/weights", real, dtype=np.float32)
+        put(batch, "/indices", picked)
+        put(batch, "/generations", np.full(spec.batch_size, self._generation, dtype=np.int64))
         return batch
 
     def state_dict(self) -> StateDict:
@@ -98,8 +103,7 @@ class RollBuffer(Memory):
         return self._starts
 
 
-def _put(batch: Batch, key: str, value: Array) -> None:
-    if key in batch:
-        np.copyto(batch[key], value)
-    else:
-        batch[key] = value
+def _ends(steps: Array, real: Array) -> Array:
+    """Return the first row of each window and the one that the real transitions from there on lead to, `[B, 2]`."""
+    count = np.logical_and.accumulate(real[:, :-1], axis=1).sum(axis=1)
+    return np.stack((steps[:, 0], steps[:, 0] + count), axis=1)

@@ -7,14 +7,22 @@ from pathlib import Path
 from digideep.errors import UsageError, one_line
 from digideep.utility.memory_limit import memory_limit_bytes
 
-__all__ = ["LEAST_BYTES", "check_directory", "check_memory", "shown_bytes"]
+__all__ = ["LEAST_BYTES", "PRIORITY_BYTES", "check_directory", "check_memory", "shown_bytes"]
 
 LEAST_BYTES = 12
 """What the smallest transition takes: reward, mask and termination."""
 
+PRIORITY_BYTES = 16
+"""What the priority of a transition takes, with its part of the sums."""
 
-def check_memory(needed: int, *, where: str) -> None:
+
+def check_memory(needed: int, *, where: str, way_out: str = "") -> None:
     """Refuse more bytes than the machine has, or the control group of this process.
+
+    Args:
+        needed: bytes.
+        where: the memory's node.
+        way_out: what to do; by default there are two things.
 
     Raises:
         UsageError: the message has both figures.
@@ -23,7 +31,8 @@ def check_memory(needed: int, *, where: str) -> None:
     if needed > limit:
         raise UsageError(
             f"{where}/capacity: expected at most the memory of this machine or its control group ("
-            f"{shown_bytes(limit)}), found at least {shown_bytes(needed)}; lower it, or set {where}/on_disk"
+            f"{shown_bytes(limit)}), found at least {shown_bytes(needed)}; "
+            f"{way_out or f'lower it, or set {where}/on_disk'}"
         )
 
 

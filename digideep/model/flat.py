@@ -1,10 +1,10 @@
-"""Parameters and gradients as views of two flat buffers, so that clipping and Adam each touch one tensor."""
+"""Parameters and gradients as views of two flat buffers, so that clipping and optimisers each touch one tensor."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 
 from digideep.errors import CheckpointError, ConfigError, ShapeError
 
-__all__ = ["AdamState", "FlatAdam", "FlatParameters", "lent"]
+__all__ = ["AdamState", "FlatAdam", "FlatOptimiser", "FlatParameters", "FlatRMSprop", "RMSpropState", "lent"]
 
 _BETA_1, _BETA_2 = 0.9, 0.999
 
@@ -119,6 +119,25 @@ class FlatParameters:
         return norm_tensor
 
 
+class FlatOptimiser(Protocol):
+    """An optimiser of flat parameters; its state is a named tuple of plain data, of the type `state_type`."""
+
+    state_type: ClassVar[type[Any]]
+
+    def step(self, lr: float, *, skip: torch.Tensor | None = None) -> None:
+        """Move the parameters by one step; where the scalar `skip` is 1 nothing moves, and nobody waits to know."""
+
+    def state(self, *, lends: bool = False) -> Any:
+        """Return the state: a copy or, with `lends`, arrays of its own memory to be read only."""
+
+    def load_state(self, state: Any, *, where: str) -> None:
+        """Take over a copy of a state.
+
+        Raises:
+            CheckpointError: it is not one of these parameters.
+        """
+
+
 class AdamState(NamedTuple):
     """The state of `FlatAdam` as plain data: steps taken, and both moments by parameter name."""
 
@@ -132,6 +151,8 @@ class FlatAdam:
 
     Source: Kingma and Ba 2015, arXiv:1412.6980, algorithm 1.
     """
+
+    state_type: ClassVar[type[AdamState]] = AdamState
 
     def __init__(self, flat: FlatParameters, *, eps: float) -> None:
         self._flat = flat
@@ -187,6 +208,55 @@ class FlatAdam:
         self._state["step"].fill_(float(state.step))
         self._state["exp_avg"].copy_(exp_avg)
         self._state["exp_avg_sq"].copy_(exp_avg_sq)
+
+
+class RMSpropState(NamedTuple):
+    """The state of `FlatRMSprop` as plain data: the mean square of each gradient, by parameter name."""
+
+    square_avg: dict[str, np.ndarray[Any, Any]]
+
+
+class FlatRMSprop:
+    """RMSprop over one flat tensor, in a few operations on the whole of it: torch has no fused kernel for it.
+
+    With v the mean square of the gradients, 0 at the start: v = alpha v + (1 - alpha) g^2, and the parameters move by
+    -lr g / (sqrt(v) + eps). Epsilon is added to the root, as torch does; the source adds it under the root.
+
+    Source: Mnih et al. 2016, arXiv:1602.01783, section 4, "Optimization", after Tieleman and Hinton 2012.
+    """
+
+    state_type: ClassVar[type[RMSpropState]] = RMSpropState
+
+    def __init__(self, flat: FlatParameters, *, alpha: float, eps: float) -> None:
+        self._flat = flat
+        self._alpha = alpha
+        self._eps = eps
+        self._square_avg = torch.zeros_like(flat.values)
+        self._root = torch.empty_like(flat.values)  # what a step works with; nothing of it is used by the next
+
+    def step(self, lr: float, *, skip: torch.Tensor | None = None) -> None:
+        """Move the parameters by one step; where the scalar `skip` is 1 nothing moves, and nobody waits to know."""
+        values, square_avg = self._flat.values, self._square_avg
+        before = None if skip is None else (values.clone(), square_avg.clone())
+        gradients = self._flat.gradients
+        square_avg.mul_(self._alpha).addcmul_(gradients, gradients, value=1.0 - self._alpha)
+        root = torch.sqrt(square_avg, out=self._root).add_(self._eps)
+        values.addcdiv_(gradients, root, value=-lr)
+        if skip is not None and before is not None:
+            for tensor, kept in zip((values, square_avg), before, strict=True):
+                tensor.copy_(torch.where(skip > 0.0, kept, tensor))
+
+    def state(self, *, lends: bool = False) -> RMSpropState:
+        """Return the state: a copy or, with `lends`, arrays of its own memory to be read only."""
+        return RMSpropState(square_avg=self._flat.split(self._square_avg, lends=lends))
+
+    def load_state(self, state: RMSpropState, *, where: str) -> None:
+        """Take over a copy of a state.
+
+        Raises:
+            CheckpointError: it is not one of these parameters.
+        """
+        self._square_avg.copy_(self._flat.join(state.square_avg, where=f"{where}/square_avg"))
 
 
 def _check_alike(named: list[tuple[str, nn.Parameter]]) -> None:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-__all__ = ["HIDDEN_GAIN", "POLICY_GAIN", "VALUE_GAIN", "orthogonal_linear"]
+__all__ = ["HIDDEN_GAIN", "POLICY_GAIN", "VALUE_GAIN", "orthogonal_linear", "truncated_normal_"]
 
 HIDDEN_GAIN = math.sqrt(2.0)
 """Gain of hidden layers, whatever their activation: that of rectifiers (He et al. 2015, arXiv:1502.01852)."""
@@ -29,3 +29,13 @@ def orthogonal_linear(inputs: int, outputs: int, *, gain: float) -> nn.Linear:
     with torch.no_grad():
         layer.bias.zero_()
     return layer
+
+
+def truncated_normal_(weight: torch.Tensor) -> torch.Tensor:
+    """Fill `[outputs, ...]` weights with normal numbers of deviation 1/sqrt(fan in), none beyond two of it.
+
+    Source: LeCun et al. 1998, "Efficient BackProp", section 4.6; cut as the layers of Sonnet 1 are by default.
+    """
+    deviation = 1.0 / math.sqrt(weight[0].numel())
+    nn.init.trunc_normal_(weight, 0.0, deviation, -2.0 * deviation, 2.0 * deviation)
+    return weight

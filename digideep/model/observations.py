@@ -6,17 +6,17 @@ follow one another in the order of the space. The same is written down twice, fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
-from digideep.errors import SpaceError
+from digideep.errors import ConfigError, SpaceError
 from digideep.spec import ArraySpec
 
-__all__ = ["FlatObservations", "as_tensor", "flat_rows", "flat_size", "zero_observations"]
+__all__ = ["FlatObservations", "as_tensor", "flat_rows", "flat_size", "policy_slots", "zero_observations"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -36,6 +36,25 @@ def flat_size(observations: Mapping[str, ArraySpec]) -> int:
     if not observations:
         raise SpaceError("observation space: expected at least one slot, found none")
     return sum(spec.flat_size for spec in observations.values())
+
+
+def policy_slots(observations: Mapping[str, ArraySpec], critic_only: Sequence[str]) -> dict[str, ArraySpec]:
+    """Return the slots that a policy sees: all but those that only the critic may see.
+
+    Raises:
+        ConfigError: `critic_only` names a slot that there is not, or leaves none.
+    """
+    for slot in critic_only:
+        if slot not in observations:
+            raise ConfigError(
+                f"critic_observations: expected some of {sorted(observations)}, found {slot!r}; name one of these slots"
+            )
+    seen = {slot: spec for slot, spec in observations.items() if slot not in critic_only}
+    if critic_only and not seen:
+        raise ConfigError(
+            f"critic_observations: expected at least one slot left for the policy, found all of {sorted(observations)}"
+        )
+    return seen
 
 
 def zero_observations(observations: Mapping[str, ArraySpec], rows: int) -> dict[str, Array]:
@@ -68,13 +87,13 @@ class FlatObservations(nn.Module):
     def __init__(self, observations: Mapping[str, ArraySpec]) -> None:
         super().__init__()
         self.size = flat_size(observations)
-        self._specs = dict(observations)
+        self.specs = dict(observations)
         # Follows .double() and .to(device) with its module; no weight, so it is not part of the state.
         self.register_buffer("_unit", torch.ones(()), persistent=False)
 
     def forward(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return `[B, size]`."""
-        parts = [self._flat(observations[slot], spec) for slot, spec in self._specs.items()]
+        parts = [self._flat(observations[slot], spec) for slot, spec in self.specs.items()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _flat(self, value: torch.Tensor, spec: ArraySpec) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from digideep.environment.wrappers.config import AtariPreprocessingConfig, ClipRewardConfig, FrameStackConfig
 from digideep.model.config import CNNConfig
-from digideep.params.common import COMMON
+from digideep.params.common import COMMON, network_fields
 from digideep.params.ppo import PPO, ppo_params
 from digideep.utility.node import node
 
@@ -53,5 +53,4 @@ cpanel: dict[str, Any] = {
 
 def gen_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params tree of this control panel."""
-    model = node(CNNConfig, hidden_sizes=cpanel["hidden_sizes"], activation=cpanel["activation"])
-    return ppo_params(cpanel, model=model)
+    return ppo_params(cpanel, model=node(CNNConfig, **network_fields(cpanel)))

@@ -24,7 +24,9 @@ __all__ = [
     "fed_paths",
     "horizon_frames",
     "knob_paths",
+    "network_fields",
     "runner_node",
+    "whole_params",
 ]
 
 COMMON: Mapping[str, Any] = MappingProxyType(
@@ -74,6 +76,9 @@ COMMON: Mapping[str, Any] = MappingProxyType(
         "lr": 2.5e-4,
         "hidden_sizes": [64, 64],
         "activation": "tanh",
+        "layer_norm": False,
+        "critic_hidden_sizes": None,
+        "critic_observations": [],
     }
 )
 """The control panel keys that every preset has, with their defaults."""
@@ -150,6 +155,12 @@ def horizon_frames(cpanel: Mapping[str, Any]) -> int:
     return int(cpanel["total_frames"] or cpanel["number_epochs"] * cpanel["epoch_size"] * chunk)
 
 
+def network_fields(cpanel: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that every network has, as the control panel has them."""
+    names = ("hidden_sizes", "activation", "layer_norm", "critic_hidden_sizes", "critic_observations")
+    return {name: cpanel[name] for name in names}
+
+
 def env_node(cpanel: Mapping[str, Any]) -> dict[str, Any]:
     """Return the node of the environment."""
     return node(
@@ -222,4 +233,16 @@ def explorer_nodes(cpanel: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "test": node(ExplorerConfig, deterministic=True, **evaluated),
         "eval": node(ExplorerConfig, deterministic=True, **evaluated),
+    }
+
+
+def whole_params(cpanel: Mapping[str, Any], *, agent: Mapping[str, Any], memory: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the whole params tree of one agent and one memory, given as nodes."""
+    return {
+        "env": env_node(cpanel),
+        "runner": runner_node(cpanel),
+        "engine": cpanel["engine"],
+        "explorer": explorer_nodes(cpanel),
+        "memory": {"train": dict(memory)},
+        "agents": {"agent": dict(agent)},
     }

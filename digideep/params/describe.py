@@ -17,6 +17,7 @@ __all__ = ["Knob", "describe", "describe_text", "knobs_of", "list_presets"]
 
 _VALUE_WIDTH = 40
 _NODES = {"/engine": "node of the engine: how sampling and learning are scheduled"}
+_FEEDS = {"prioritized": "whether transitions with large errors are drawn more often"}  # knobs without a field
 
 
 class Knob(NamedTuple):
@@ -65,8 +66,8 @@ def knobs_of(loaded: LoadedParams) -> list[Knob]:
 def _knob(key: str, value: Any, loaded: LoadedParams) -> Knob:
     path = loaded.knobs.get(key, "")
     field = field_at(loaded.base, path, allowed=loaded.allowed) if path else None
-    if field is None:  # a whole node, or a knob of the user's that only feeds others
-        field = Field(annotation_of(value), _NODES.get(path, ""), "", {})
+    if field is None:  # a whole node, or a knob that only feeds others
+        field = Field(annotation_of(value), _NODES.get(path) or _FEEDS.get(key, ""), "", {})
     return Knob(key, value, type_name(field.annotation), field.unit, field.doc, path)
 
 

@@ -6,13 +6,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from digideep.agent.ppo.config import PPOConfig
+from digideep.agent.ppo.config import PPOConfig, RecurrentPPOConfig
+from digideep.errors import ConfigError
 from digideep.memory.config import RollBufferConfig
-from digideep.model.config import MLPConfig
-from digideep.params.common import env_node, explorer_nodes, horizon_frames, runner_node
-from digideep.utility.node import node
+from digideep.model.config import MLPConfig, RNNConfig
+from digideep.params.common import horizon_frames, network_fields, whole_params
+from digideep.utility.node import TYPE, node
 
-__all__ = ["PPO", "agent_node", "ppo_params"]
+__all__ = [
+    "PPO",
+    "RECURRENT_PPO",
+    "agent_node",
+    "mlp_node",
+    "ppo_params",
+    "recurrent_agent_node",
+    "recurrent_ppo_params",
+    "rnn_node",
+]
 
 PPO: Mapping[str, Any] = MappingProxyType(
     {
@@ -38,6 +48,16 @@ PPO: Mapping[str, Any] = MappingProxyType(
 )
 """PPO's own control panel keys, with their defaults."""
 
+RECURRENT_PPO: Mapping[str, Any] = MappingProxyType(
+    {
+        **{key: value for key, value in PPO.items() if key != "shared"},
+        "cell": "gru",
+        "units": 64,
+        "sequence_length": 16,
+    }
+)
+"""The same of PPO with a recurrent network, which always shares."""
+
 
 def agent_node(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the node of a PPO agent whose schedules end where the goal is.
@@ -47,7 +67,7 @@ def agent_node(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] | None = N
     horizon = horizon_frames(cpanel)
     return node(
         PPOConfig,
-        model=_mlp_node(cpanel) if model is None else dict(model),
+        model=mlp_node(cpanel) if model is None else dict(model),
         memory="train",
         gamma=cpanel["gamma"],
         gae_lambda=cpanel["gae_lambda"],
@@ -70,22 +90,35 @@ def agent_node(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] | None = N
     )
 
 
-def _mlp_node(cpanel: Mapping[str, Any]) -> dict[str, Any]:
-    return node(
-        MLPConfig,
-        hidden_sizes=cpanel["hidden_sizes"],
-        activation=cpanel["activation"],
-        shared=cpanel["shared"],
-    )
+def mlp_node(cpanel: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the node of a fully connected network as the control panel has it."""
+    return node(MLPConfig, shared=cpanel["shared"], **network_fields(cpanel))
+
+
+def recurrent_agent_node(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the node of a PPO agent with a recurrent network, without `model` as the control panel has it.
+
+    Raises:
+        ConfigError: a chunk is no multiple of a sequence, and not shorter.
+    """
+    steps, length = cpanel["n_steps"], cpanel["sequence_length"]
+    if length < 1 or (length < steps and steps % length):
+        raise ConfigError(f"sequence_length: expected a divisor of n_steps, which is {steps}, found {length}")
+    plain = agent_node(cpanel, model=rnn_node(cpanel) if model is None else model)
+    fields = {key: value for key, value in plain.items() if key != TYPE}
+    return node(RecurrentPPOConfig, sequence_length=length, **fields)
+
+
+def rnn_node(cpanel: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the node of a recurrent network as the control panel has it, with further `fields`."""
+    return node(RNNConfig, cell=cpanel["cell"], units=cpanel["units"], **network_fields(cpanel), **fields)
 
 
 def ppo_params(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the whole params tree of one PPO agent that learns from the newest chunk; `model` as in `agent_node`."""
-    return {
-        "env": env_node(cpanel),
-        "runner": runner_node(cpanel),
-        "engine": cpanel["engine"],
-        "explorer": explorer_nodes(cpanel),
-        "memory": {"train": node(RollBufferConfig)},
-        "agents": {"agent": agent_node(cpanel, model=model)},
-    }
+    return whole_params(cpanel, agent=agent_node(cpanel, model=model), memory=node(RollBufferConfig))
+
+
+def recurrent_ppo_params(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the same with a recurrent network; `model` as in `recurrent_agent_node`."""
+    return whole_params(cpanel, agent=recurrent_agent_node(cpanel, model=model), memory=node(RollBufferConfig))

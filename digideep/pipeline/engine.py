@@ -94,6 +94,7 @@ class SerialEngine:
         if session.options.mode is not Mode.PLAY:
             self._explorer = self._build_explorer(explorer)
         spec = _spec_alone(env, explorer, allowed=session.allowed) if self._explorer is None else self._explorer.spec
+        self.env_spec: EnvSpec = spec
         self.spec: EnvSpec = spec._replace(actions=spec_for_agent(spec.actions, env.action_transform))
         self._statistics = build(
             explorer["statistics"], where="/explorer/train/statistics", spec=self.spec, num_envs=explorer["num_envs"]
@@ -106,6 +107,7 @@ class SerialEngine:
         self._agents = {name: self._build_agent(name, node, device=device) for name, node in agents.items()}
         for name, agent in self._agents.items():
             logger.info("agent %s learns by %s", name, agent.path)
+        self._spare_threads()
         self._reserve()
         self.chosen["learner_path"] = {name: agent.path.partition(":")[0] for name, agent in self._agents.items()}
 
@@ -324,6 +326,14 @@ class SerialEngine:
         logger.info("torch threads: %d (/engine/num_threads)", threads)
         self.chosen["threads"] = threads
 
+    def _spare_threads(self) -> None:
+        """Leave torch one thread where every learner has threads of its own: idle, torch's would turn beside them."""
+        if self._agents and all(agent.learner_threads > 1 for agent in self._agents.values()):
+            import torch
+
+            torch.set_num_threads(1)
+            logger.info("torch threads: 1, beside those of the learner")
+
     def _network(self, agents: Mapping[str, Node]) -> tuple[str, int]:
         order = ("mlp", "custom", "rnn", "cnn")
         classes, widths = ["mlp"], [0]
@@ -331,7 +341,8 @@ class SerialEngine:
             if node.get("model"):
                 config: Config = configure(node["model"], where=f"/agents/{name}/model", allowed=self._session.allowed)
                 classes.append(getattr(config, "network_class", "custom"))
-                widths.append(max(getattr(config, "hidden_sizes", ()) or (0,)))
+                sizes = (getattr(config, name, ()) or () for name in ("hidden_sizes", "critic_hidden_sizes"))
+                widths += [units for layers in sizes for units in layers]
         return max(classes, key=order.index), max(widths)
 
 

@@ -337,7 +337,7 @@ class Runner:
 
     def state_dict(self) -> dict[str, StateDict]:
         """Return the state of every part by component, generators included."""
-        progress, env_spec = self._told._asdict(), spec_to_plain(self.engine.spec)
+        progress, env_spec = self._told._asdict(), spec_to_plain(self.engine.env_spec)
         return {
             **self.engine.components(),
             "runner": {**self.state.to_plain(), "progress": progress, "env_spec": env_spec},

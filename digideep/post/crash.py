@@ -42,8 +42,8 @@ class Crash(NamedTuple):
     def losses(self) -> dict[str, float]:
         """Return the losses of the minibatch, computed again; the gradient is in the `.grad` of `agent.policy`."""
         with np.errstate(over="ignore", invalid="ignore"):
-            output = self.agent.gradients(self.batch, self.kept.meta["part"])
-        return dict(zip(self.agent.loss_names, output.losses.tolist(), strict=True))
+            output = self.agent.gradients(self.batch, part := self.kept.meta["part"])
+        return dict(zip(self.agent.figures_of(part), output.losses.tolist(), strict=True))
 
 
 def load_crash(path: str | os.PathLike[str], *, allowed: Sequence[str] = BUILT_IN) -> Crash:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeAlias, get_args
 
 import numpy as np
 
-from digideep.environment.wrappers.action import Transform, to_environment
+from digideep.environment.wrappers.action import Transform, spec_for_agent, to_environment
 from digideep.errors import CheckpointError, ShapeError, UsageError, one_line
 from digideep.pipeline.checkpoint import Checkpoint
 from digideep.spec import ArraySpec, EnvSpec, spec_from_plain
@@ -135,6 +135,10 @@ class NoMemory:
         """Refuse."""
         self._refuse()
 
+    def update_priorities(self, indices: Any, values: Any, generation: Any) -> None:
+        """Refuse."""
+        self._refuse()
+
     def _refuse(self) -> NoReturn:
         raise UsageError("policy: expected act, found an update; resume the session to go on learning")
 
@@ -163,6 +167,10 @@ def load_policy(
         spec = spec_from_plain(runner["env_spec"])
     except ShapeError as error:
         raise CheckpointError(f"{checkpoint.path.name}: {error}; it holds no policy") from error
+    transform = get(params, "/env/action_transform", where="params.yaml")
+    if transform not in get_args(Transform):
+        found = one_line(repr(transform), limit=80)
+        raise UsageError(f"/env/action_transform: expected one of {get_args(Transform)}, found {found}; restore it")
     statistics = build(
         params["explorer"]["train"]["statistics"], where="/explorer/train/statistics", spec=spec, num_envs=1
     )
@@ -172,7 +180,7 @@ def load_policy(
     learner = resolve(config.builds, where=f"{where}/type", allowed=allowed)(
         config,
         name=agent,
-        spec=spec,
+        spec=spec._replace(actions=spec_for_agent(spec.actions, transform)),
         memory=NoMemory(),
         device=device,
         seed=0,
@@ -180,10 +188,6 @@ def load_policy(
         allowed=allowed,  # of the network too, which is a node inside the agent's
     )
     learner.load_policy_state(_component(components, f"agents.{agent}", where=checkpoint))
-    transform = get(params, "/env/action_transform", where="params.yaml")
-    if transform not in get_args(Transform):
-        found = one_line(repr(transform), limit=80)
-        raise UsageError(f"/env/action_transform: expected one of {get_args(Transform)}, found {found}; restore it")
     actor: Actor = learner.actor(statistics.snapshot())
     return LoadedPolicy(actor, spec=spec, transform=transform, checkpoint=checkpoint.path.name)
 

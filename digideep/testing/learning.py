@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["BanditEnv", "ChainEnv", "IdentityEnv", "OneStateEnv"]
+__all__ = ["BanditEnv", "ChainEnv", "IdentityEnv", "OneStateEnv", "RecallEnv"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Step: TypeAlias = tuple[Any, Any, bool, bool, dict[str, Any]]
@@ -139,18 +139,21 @@ class OneStateEnv(gymnasium.Env[Array, Any]):
     """One state that pays 1 at each step and never ends by itself; registered with a limit of 5 steps.
 
     With discount 0.9 its value is 10, since the limit is no end of the task.
+
+    Args:
+        continuous: whether the action is a box of one number instead of one of two.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, continuous: bool = False) -> None:
         self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32) if continuous else spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Show the same as always."""
         super().reset(seed=seed)
         return np.ones(1, np.float32), {}
 
-    def step(self, action: int) -> Step:
+    def step(self, action: Any) -> Step:
         """Pay 1."""
         return np.ones(1, np.float32), 1.0, False, False, {}
 
@@ -160,3 +163,44 @@ class OneStateEnv(gymnasium.Env[Array, Any]):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over nothing."""
+
+
+class RecallEnv(gymnasium.Env[Array, Any]):
+    """Shows a bit once and asks for it later: 1 for the right answer, 0 otherwise; 1 with memory, 0.5 without.
+
+    An observation is the bit as -1 or 1, at the first step only, and whether this step asks. Only the action of the
+    step that asks, the last one of the episode, means anything.
+
+    Args:
+        n_steps: length of an episode.
+    """
+
+    def __init__(self, *, n_steps: int = 3) -> None:
+        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._n_steps = n_steps
+        self._bit, self._steps = 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Show a bit."""
+        super().reset(seed=seed)
+        self._bit, self._steps = int(self.np_random.integers(2)), 0
+        return self._observation(), {}
+
+    def step(self, action: int) -> Step:
+        """Reward the right answer to the question."""
+        self._steps += 1
+        is_over = self._steps == self._n_steps
+        return self._observation(), float(is_over and int(action) == self._bit), is_over, False, {}
+
+    def get_state(self) -> dict[str, int]:
+        """Return the bit and the length so far; the generator is saved with it."""
+        return {"bit": self._bit, "steps": self._steps}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Go where `get_state` was called."""
+        self._bit, self._steps = state["bit"], state["steps"]
+
+    def _observation(self) -> Array:
+        shown = 2.0 * self._bit - 1.0 if self._steps == 0 else 0.0
+        return np.array([shown, self._steps == self._n_steps - 1], np.float32)

@@ -12,8 +12,9 @@ import torch
 
 from digideep.agent.base import Agent, FlatArray, GradientOutput
 from digideep.agent.crash import CrashBatch, Origin, carry, crash_of
-from digideep.agent.policy import build_policy, load_named, named_arrays
-from digideep.agent.ppo.policy import FrozenPolicy
+from digideep.agent.modules import load_named, named_arrays
+from digideep.agent.policy import build_policy
+from digideep.agent.rollout.policy import FrozenPolicy
 from digideep.agent.schedules import linear
 from digideep.errors import NonFiniteError, SpaceError
 from digideep.model.flat import AdamState, FlatAdam, FlatParameters

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from digideep.agent.config import AgentConfig
-from digideep.errors import ConfigError
 from digideep.utility.node import setting
 
 __all__ = ["QConfig"]
@@ -17,6 +18,7 @@ class QConfig(AgentConfig):
     """Q-learning from a replay memory, for one discrete action."""
 
     builds: ClassVar[str] = "digideep.testing.q_agent:QAgent"
+    schedules: ClassVar[Mapping[str, str]] = MappingProxyType({"lr_final": "lr_horizon"})
 
     model: dict[str, Any] = setting({}, "node of the network")
     memory: str = setting("train", "name of the memory that it learns from")
@@ -36,11 +38,3 @@ class QConfig(AgentConfig):
     epsilon_horizon: int = setting(1000, "over which the share moves", unit="rows", low=1)
     noise_scale: float = setting(0.0, "deviation of what is added to the noise on action values at each step", low=0.0)
     noise_rate: float = setting(0.15, "share of the noise that is gone at the next step", low=0.0, high=1.0)
-
-    def __post_init__(self) -> None:
-        """Check that the schedule of the learning rate has a horizon."""
-        super().__post_init__()
-        if self.lr_final is not None and self.lr_horizon == 0:
-            raise ConfigError(
-                f"QConfig/lr_horizon: expected steps above 0, since lr_final is {self.lr_final}, found 0; set it"
-            )

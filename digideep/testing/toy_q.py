@@ -8,7 +8,7 @@ from typing import Any
 
 from digideep.memory.config import RingBufferConfig
 from digideep.model.config import MLPConfig
-from digideep.params.common import COMMON, env_node, explorer_nodes, runner_node
+from digideep.params.common import COMMON, network_fields, whole_params
 from digideep.testing.q_config import QConfig
 from digideep.utility.node import TYPE, node
 
@@ -63,18 +63,11 @@ cpanel: dict[str, Any] = {
 
 def q_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:
     """Return the whole params tree of one Q-learner with a replay memory."""
-    model = node(MLPConfig, hidden_sizes=cpanel["hidden_sizes"], activation=cpanel["activation"])
+    model = node(MLPConfig, **network_fields(cpanel))
     own = {key: cpanel[key] for key in _OWN}
     agent = node(QConfig, model=model, memory="train", gamma=cpanel["gamma"], lr=cpanel["lr"], **own)
     memory = {key: cpanel[key] for key in ("capacity", "on_disk", "on_damage")}
-    return {
-        "env": env_node(cpanel),
-        "runner": runner_node(cpanel),
-        "engine": cpanel["engine"],
-        "explorer": explorer_nodes(cpanel),
-        "memory": {"train": node(RingBufferConfig, **memory)},
-        "agents": {"agent": agent},
-    }
+    return whole_params(cpanel, agent=agent, memory=node(RingBufferConfig, **memory))
 
 
 def gen_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:

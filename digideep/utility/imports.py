@@ -214,8 +214,7 @@ def missing_module(name: str, *, where: str) -> UsageError:
     shown, extra = one_line(name, limit=80), _EXTRAS.get(top_level(name))
     if extra:
         return MissingExtraError(
-            f"{where}: expected an installed module, found no {shown!r}; "
-            f"install it with 'pip install digideep[{extra}]'"
+            f'{where}: expected an installed module, found no {shown!r}; pip install "digideep[{extra}]"'
         )
     return UsageError(
         f"{where}: expected a module that can be imported, found no {shown!r}; install it or go to its directory"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 from digideep.agent.ppo.agent import PPOAgent
 from digideep.agent.ppo.config import PPOConfig
+from digideep.agent.rollout.config import RolloutConfig
 from digideep.memory.config import RollBufferConfig
 from digideep.memory.rollbuffer import RollBuffer
 from digideep.model.config import MLPConfig
@@ -15,6 +18,8 @@ from digideep.spec import ArraySpec, EnvSpec
 from digideep.types import Chunk, ChunkMeta
 from digideep.utility.node import node
 from digideep.utility.statistics import Normalizer
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ACTIONS = {
     "discrete": {"": ArraySpec("discrete", (), "int64", n=(3,))},
@@ -44,20 +49,22 @@ def make_spec() -> Callable[..., EnvSpec]:
 
 
 @pytest.fixture
-def make_agent() -> Callable[..., PPOAgent]:
+def make_agent() -> Callable[..., Any]:
     def make(
         spec: EnvSpec,
         *,
-        cls: type[PPOAgent] = PPOAgent,
+        cls: type[Any] = PPOAgent,
+        config: type[RolloutConfig] = PPOConfig,
         seed: int = 1,
         allowed: Sequence[str] = ("digideep",),
         **fields: Any,
-    ) -> PPOAgent:
+    ) -> Any:
         fields.setdefault("model", node(MLPConfig, hidden_sizes=[16, 16]))
-        fields.setdefault("minibatch_size", 16)
+        if config is PPOConfig:
+            fields.setdefault("minibatch_size", 16)
         metrics: dict[str, float] = {}
         agent = cls(
-            PPOConfig(**fields),
+            config(**fields),
             name="agent",
             spec=spec,
             memory=RollBuffer(RollBufferConfig(), name="train"),
@@ -66,7 +73,7 @@ def make_agent() -> Callable[..., PPOAgent]:
             monitor=metrics.__setitem__,
             allowed=allowed,
         )
-        agent.metrics = metrics  # type: ignore[attr-defined]
+        agent.metrics = metrics
         return agent
 
     return make
@@ -76,7 +83,7 @@ def make_agent() -> Callable[..., PPOAgent]:
 def make_chunk() -> Callable[..., Chunk]:
     """Time-major slabs that the agent itself has acted on, with random episode boundaries."""
 
-    def make(agent: PPOAgent, rng: np.random.Generator, *, num_envs: int = 4, n_steps: int = 12) -> Chunk:
+    def make(agent: Any, rng: np.random.Generator, *, num_envs: int = 4, n_steps: int = 12) -> Chunk:
         rows = (n_steps + 1, num_envs)
         slab: dict[str, np.ndarray[Any, Any]] = {
             "/masks": (rng.random(rows) > 0.15).astype(np.float32),

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from digideep.agent.policy import Policy
-from digideep.agent.ppo.policy import FrozenPolicy, PPOActor
+from digideep.agent.rollout.policy import FrozenPolicy, RolloutActor
 from digideep.environment.config import StatisticsConfig
 from digideep.errors import NonFiniteError
 from digideep.model.heads import ActionHeads
@@ -35,7 +35,7 @@ def test_rows_of_any_network_have_the_same_bits_in_batches_of_1_2_3_and_8(stocha
     torch.manual_seed(0)
     policy = Policy(Own(), ActionHeads({"": ArraySpec("box", (3,), "float32")}), log_std_init=0.0)
     rng = np.random.default_rng(0)
-    actor = PPOActor(FrozenPolicy(policy), normalizer=Normalizer(), rng=rng, name="agent", policy_version=0)
+    actor = RolloutActor(FrozenPolicy(policy), normalizer=Normalizer(), rng=rng, name="agent", policy_version=0)
     raw = rng.standard_normal((24, 11)).astype(np.float32)
 
     def act(rows: slice) -> np.ndarray[Any, Any]:

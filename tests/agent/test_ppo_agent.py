@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from digideep.agent.base import Agent
-from digideep.agent.ppo.batches import minibatches
 from digideep.agent.ppo.config import PPOConfig
+from digideep.agent.rollout.batches import minibatches
 from digideep.environment.config import StatisticsConfig
 from digideep.errors import CheckpointError, ConfigError, NonFiniteError, ShapeError, TrustError
 from digideep.model.config import MLPConfig

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from digideep.agent.ppo import policy as ppo_policy
-from digideep.agent.ppo.policy import LatePPOActor, PPOActor
+from digideep.agent.rollout import policy as rollout_policy
+from digideep.agent.rollout.policy import LateRolloutActor, RolloutActor
 from digideep.errors import NonFiniteError
 from digideep.model.config import MLPConfig
 from digideep.utility.node import node
@@ -24,7 +24,7 @@ def raw(rows: int) -> dict[str, np.ndarray[Any, Any]]:
 def test_late_actions_and_artifacts_are_those_of_acting_at_once(
     head: str, block: int, make_spec: Any, make_agent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ppo_policy, "_BLOCK", block)
+    monkeypatch.setattr(rollout_policy, "_BLOCK", block)
     late, whole = (make_agent(make_spec(head)).actor(Normalizer()) for _ in range(2))
     observations = raw(24)
 
@@ -46,7 +46,7 @@ def test_late_is_who_saves_something_by_it(make_spec: Any, make_agent: Any) -> N
         for name, fields in (("apart", {}), ("shared", {"shared": True}), ("in torch", {"activation": "gelu"}))
     }
 
-    assert kinds == {"apart": LatePPOActor, "shared": PPOActor, "in torch": PPOActor}
+    assert kinds == {"apart": LateRolloutActor, "shared": RolloutActor, "in torch": RolloutActor}
 
 
 @pytest.mark.parametrize(("head", "found"), [("policy_head", "policy outputs"), ("value_head", "values")])
@@ -56,7 +56,7 @@ def test_weights_that_have_diverged_are_told_at_the_latest_at_the_end_of_the_chu
     agent = make_agent(make_spec())
     getattr(agent.policy.network, head).bias.data.fill_(float("nan"))
     actor = agent.actor(Normalizer())
-    assert isinstance(actor, LatePPOActor)
+    assert isinstance(actor, LateRolloutActor)
 
     with pytest.raises(NonFiniteError, match=f"expected finite {found}, found nan in row 0"):
         actor.complete(raw(3), actor.choose(raw(3)))

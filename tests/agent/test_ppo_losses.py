@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from digideep.agent.ppo import losses
-from digideep.agent.ppo.losses import PPOBatch
+from digideep.agent.rollout.batches import RolloutBatch
 
 
-def made_batch(log_ratio: list[float], *, advantages: list[float], shares: list[float]) -> PPOBatch:
+def made_batch(log_ratio: list[float], *, advantages: list[float], shares: list[float]) -> RolloutBatch:
     """Rows whose old log-probability is 0, so that the new one is the logarithm of the ratio."""
     rows = len(log_ratio)
     zeros = torch.zeros(rows, dtype=torch.float64)
     as_tensor = [torch.tensor(part, dtype=torch.float64) for part in (advantages, shares)]
-    return PPOBatch({}, {}, zeros, zeros, as_tensor[0], torch.full((rows,), 2.0, dtype=torch.float64), as_tensor[1])
+    return RolloutBatch({}, {}, zeros, zeros, as_tensor[0], torch.full((rows,), 2.0, dtype=torch.float64), as_tensor[1])
 
 
 def test_surrogate_is_bounded_above_only_where_that_is_pessimistic() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from batch_forms import cast, in_numpy, in_torch
 
 from digideep.agent.policy import Policy, build_policy
 from digideep.agent.ppo import losses
 from digideep.agent.ppo.agent import PPOAgent
-from digideep.agent.ppo.batches import minibatches
-from digideep.agent.ppo.learner import fused_gradients, packed_gradients, reference_gradients
-from digideep.agent.ppo.losses import Losses, LossOptions, PPOBatch
+from digideep.agent.ppo.losses import Losses, LossOptions
+from digideep.agent.rollout.batches import RolloutBatch, minibatches
+from digideep.agent.rollout.learner import fused_gradients, packed_gradients, reference_gradients
 from digideep.model.config import MLPConfig
 from digideep.model.flat import FlatAdam, FlatParameters
 from digideep.model.heads import Evaluation
@@ -34,8 +36,8 @@ OPTIONS = [
 HEADS = ["discrete", "multi_discrete", "multi_binary", "box", "dict"]
 
 
-def loss_of(options: LossOptions) -> Callable[[PPOBatch, Evaluation], Losses]:
-    def loss(batch: PPOBatch, evaluated: Evaluation) -> Losses:
+def loss_of(options: LossOptions) -> Callable[[RolloutBatch, Evaluation], Losses]:
+    def loss(batch: RolloutBatch, evaluated: Evaluation) -> Losses:
         policy_loss = losses.clipped_surrogate(evaluated.log_prob, batch, clip_param=options.clip_param)
         value_loss = losses.clipped_value_loss(evaluated.values, batch, value_clip=options.value_clip)
         entropy = losses.entropy_bonus(evaluated.entropy, batch)
@@ -51,32 +53,7 @@ def loss_of(options: LossOptions) -> Callable[[PPOBatch, Evaluation], Losses]:
     return loss
 
 
-def cast(batch: PPOBatch, dtype: torch.dtype) -> PPOBatch:
-    def one(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-    return PPOBatch(
-        {slot: one(tensor) for slot, tensor in batch.observations.items()},
-        {slot: one(tensor) for slot, tensor in batch.actions.items()},
-        *(one(tensor) for tensor in batch[2:]),
-    )
-
-
-def in_numpy(batch: PPOBatch) -> PPOBatch:
-    def part(value: Any) -> Any:
-        return {slot: tensor.numpy() for slot, tensor in value.items()} if isinstance(value, dict) else value.numpy()
-
-    return PPOBatch(*(part(value) for value in batch))
-
-
-def in_torch(batch: PPOBatch) -> PPOBatch:
-    def part(value: Any) -> Any:
-        return {slot: torch.tensor(a) for slot, a in value.items()} if isinstance(value, dict) else torch.tensor(value)
-
-    return PPOBatch(*(part(value) for value in batch))
-
-
-def train(policy: Policy, batches: list[PPOBatch], gradients: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+def train(policy: Policy, batches: list[RolloutBatch], gradients: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
     """Ten updates with clipping and Adam over flat parameters."""
     flat = FlatParameters(policy)
     adam = FlatAdam(flat, eps=1e-5)
@@ -90,8 +67,8 @@ def train(policy: Policy, batches: list[PPOBatch], gradients: Callable[..., torc
 
 
 @pytest.fixture
-def rollout(make_spec: Any, make_agent: Any, make_chunk: Any) -> Callable[[str], tuple[Any, list[PPOBatch]]]:
-    def make(head: str) -> tuple[Any, list[PPOBatch]]:
+def rollout(make_spec: Any, make_agent: Any, make_chunk: Any) -> Callable[[str], tuple[Any, list[RolloutBatch]]]:
+    def make(head: str) -> tuple[Any, list[RolloutBatch]]:
         spec = make_spec(head)
         agent = make_agent(spec)
         rows = agent.prepare(make_chunk(agent, np.random.default_rng(3), n_steps=40), Normalizer())
@@ -103,28 +80,29 @@ def rollout(make_spec: Any, make_agent: Any, make_chunk: Any) -> Callable[[str],
 
 
 def after_ten_updates(
-    policy: Policy, batches: list[PPOBatch], *, options: LossOptions, path: str
+    policy: Policy, batches: list[RolloutBatch], *, options: LossOptions, path: str
 ) -> tuple[Policy, torch.Tensor]:
     """Train a copy and return it with the figures of every update."""
     policy = copy.deepcopy(policy)
     network: list[PackedMLP] = []
+    derive = functools.partial(losses.derivatives, options=options)
 
-    def gradients(trained: Policy, batch: PPOBatch) -> torch.Tensor:
+    def gradients(trained: Policy, batch: RolloutBatch) -> torch.Tensor:
         if path == "reference":
             return reference_gradients(trained, batch, loss=loss_of(options))
         if path == "fused":
-            return torch.as_tensor(fused_gradients(trained, batch, options=options))
+            return torch.as_tensor(fused_gradients(trained, batch, derive=derive))
         if path == "fused in numpy":
-            return torch.as_tensor(fused_gradients(trained, in_numpy(batch), options=options))
+            return torch.as_tensor(fused_gradients(trained, in_numpy(batch), derive=derive))
         if not network:
             assert isinstance(trained.network, ActorCriticMLP)
             network.append(PackedMLP(trained.network))
-        return torch.as_tensor(packed_gradients(trained, in_numpy(batch), network=network[0], options=options))
+        return torch.as_tensor(packed_gradients(trained, in_numpy(batch), network=network[0], derive=derive))
 
     return policy, torch.stack(train(policy, batches, gradients))
 
 
-def assert_paths_are_equal(policy: Policy, batches: list[PPOBatch], options: LossOptions) -> torch.Tensor:
+def assert_paths_are_equal(policy: Policy, batches: list[RolloutBatch], options: LossOptions) -> torch.Tensor:
     assert len(batches) == 10
     for dtype, rtol, atol in ((torch.float64, 1e-9, 1e-13), (torch.float32, 1e-5, 1e-6)):
         typed = [cast(batch, dtype) for batch in batches]
@@ -169,7 +147,8 @@ def test_flat_clipping_and_adam_equal_a_plain_torch_loop(rollout: Any) -> None:
     typed = [cast(batch, torch.float64) for batch in batches]
     optimiser = torch.optim.Adam(plain.parameters(), lr=3e-3, eps=1e-5, foreach=False)
 
-    train(policy, typed, lambda p, b: fused_gradients(p, b, options=options))
+    derive = functools.partial(losses.derivatives, options=options)
+    train(policy, typed, lambda p, b: fused_gradients(p, b, derive=derive))
     for batch in typed:
         optimiser.zero_grad()
         loss_of(options)(batch, plain.evaluate(batch.observations, batch.actions)).total.backward()
@@ -184,7 +163,7 @@ def test_flat_clipping_and_adam_equal_a_plain_torch_loop(rollout: Any) -> None:
 
 
 class Doubled(PPOAgent):
-    def policy_loss(self, batch: PPOBatch, evaluated: Evaluation) -> torch.Tensor:
+    def policy_loss(self, batch: RolloutBatch, evaluated: Evaluation) -> torch.Tensor:
         return 2.0 * super().policy_loss(batch, evaluated)
 
 
@@ -227,7 +206,7 @@ def test_a_loss_set_on_the_instance_before_it_learns_is_not_ignored(make_spec: A
 class OnReference(PPOAgent):
     """The standard losses, on the path of those that are overridden."""
 
-    def policy_loss(self, batch: PPOBatch, evaluated: Evaluation) -> torch.Tensor:
+    def policy_loss(self, batch: RolloutBatch, evaluated: Evaluation) -> torch.Tensor:
         return super().policy_loss(batch, evaluated)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from batch_forms import cast
 
 from digideep.agent.crash import Origin
 from digideep.agent.policy import Policy, build_policy
 from digideep.agent.ppo.agent import PPOAgent
-from digideep.agent.ppo.batches import make_rollout, minibatches
-from digideep.agent.ppo.crash import batch_of, crash_batch
-from digideep.agent.ppo.learner import fused_gradients, reference_gradients
-from digideep.agent.ppo.losses import LossOptions, PPOBatch
+from digideep.agent.ppo.losses import LossOptions, derivatives
+from digideep.agent.rollout.batches import RolloutBatch, make_rollout, minibatches
+from digideep.agent.rollout.crash import batch_of, crash_batch
+from digideep.agent.rollout.learner import fused_gradients, reference_gradients
 from digideep.model.config import CNNConfig
 from digideep.model.flat import FlatAdam, FlatParameters
 from digideep.spec import ArraySpec, EnvSpec
@@ -62,7 +64,9 @@ def batches() -> list[Any]:
     return [batch for _ in range(2) for batch in minibatches(rows, rng, size=32, normalize=True)]
 
 
-def train(policy: Policy, rows: list[PPOBatch], gradients: Callable[[Policy, PPOBatch], Any]) -> list[torch.Tensor]:
+def train(
+    policy: Policy, rows: list[RolloutBatch], gradients: Callable[[Policy, RolloutBatch], Any]
+) -> list[torch.Tensor]:
     """An update for each minibatch, with clipping and Adam over flat parameters; returns the figures."""
     flat = FlatParameters(policy)
     adam = FlatAdam(flat, eps=1e-5)
@@ -89,10 +93,11 @@ def test_ten_fused_updates_end_where_the_reference_does(
     )
     policy = build_policy(MODEL, SPEC, seed=1, where="/agents/agent/model").to(dtype)
     reference, fused = copy.deepcopy(policy), copy.deepcopy(policy)
-    rows = [PPOBatch(b.observations, b.actions, *(part.to(dtype) for part in b[2:])) for b in batches()]
+    rows = [cast(batch, dtype) for batch in batches()]
 
+    derive = functools.partial(derivatives, options=options)
     expected = train(reference, rows, lambda p, batch: reference_gradients(p, batch, loss=agent.loss))
-    found = train(fused, rows, lambda p, batch: fused_gradients(p, batch, options=options))
+    found = train(fused, rows, lambda p, batch: fused_gradients(p, batch, derive=derive))
 
     assert len(rows) == 10
     for (name, one), other in zip(fused.named_parameters(), reference.named_parameters(), strict=True):
@@ -124,7 +129,8 @@ def test_the_minibatch_of_a_crash_holds_the_pictures_in_their_usual_order(make_a
     agent = make_agent(SPEC, model=MODEL)
     batch = batches()[0]
 
-    kept = crash_batch(batch, torch.zeros(5), policy=agent.policy, origin=Origin("agent", agent.config, SPEC, 0))
+    origin = Origin("agent", agent.config, SPEC, 0)
+    kept = crash_batch(batch, torch.zeros(5), policy=agent.policy, origin=origin, names=agent.loss_names)
 
     stored = kept.arrays["/batch/observations/observation"]
     assert stored.flags.c_contiguous
@@ -136,7 +142,7 @@ def test_the_minibatch_of_a_crash_holds_the_pictures_in_their_usual_order(make_a
 def test_few_rows_are_computed_in_one_thread(rows: int, rowwise: bool, expected: int, make_agent: Any) -> None:
     agent: PPOAgent = make_agent(SPEC, model=MODEL)
     actor, seen = agent.actor(Normalizer()), []
-    network = actor._frozen.predict._network  # type: ignore[attr-defined]
+    network = actor._frozen.predict._network._module  # type: ignore[attr-defined]
     network.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
     before = torch.get_num_threads()
     torch.set_num_threads(2)

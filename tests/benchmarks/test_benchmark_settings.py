@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
+from benchmarks import params_replay
 from benchmarks.params_ppo import cpanel_of, gen_params
-from benchmarks.settings import SETTINGS, PPOSetting, picture
+from benchmarks.settings import PPO_SETTINGS, REPLAY_SETTINGS, PPOSetting, ReplaySetting, picture
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_INSTALLED = {
     "sb3": ("stable_baselines3", "common.callbacks", "common.env_util", "common.torch_layers", "common.vec_env"),
+    "sb3_replay": ("stable_baselines3", "common.callbacks", "common.env_util"),
     "sample_factory": (
         "sample_factory", "algo.runners.runner", "cfg.arguments", "envs.env_utils", "envs.env_wrappers",
         "model.actor_critic", "train",
     ),
     "rllib": (
-        "ray", "rllib.algorithms.ppo", "rllib.callbacks.callbacks", "rllib.core.columns",
+        "ray", "rllib.algorithms.dqn", "rllib.algorithms.ppo", "rllib.algorithms.sac",
+        "rllib.algorithms.sac.sac_catalog", "rllib.callbacks.callbacks", "rllib.core.columns", "rllib.core.models.base",
         "rllib.core.rl_module.apis.value_function_api", "rllib.core.rl_module.default_model_config",
         "rllib.core.rl_module.rl_module", "rllib.core.rl_module.torch.torch_rl_module",
         "rllib.env.wrappers.atari_wrappers", "tune.registry",
@@ -69,7 +72,7 @@ def program(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
     return module
 
 
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("setting", PPO_SETTINGS.values(), ids=PPO_SETTINGS)
 def test_digideep_is_told_the_setting(setting: PPOSetting) -> None:
     tree = gen_params(cpanel_of(setting))
 
@@ -88,7 +91,7 @@ def test_digideep_is_told_the_setting(setting: PPOSetting) -> None:
 
 
 def test_digideep_sees_the_pictures_that_are_described() -> None:
-    first, second, third = gen_params(cpanel_of(SETTINGS["B4"]))["env"]["wrappers"]
+    first, second, third = gen_params(cpanel_of(PPO_SETTINGS["B4"]))["env"]["wrappers"]
 
     for name in ("noop_max", "frame_skip", "screen_size", "terminal_on_life_loss", "stickiness"):
         assert first[name] == getattr(picture, name), name
@@ -96,7 +99,7 @@ def test_digideep_sees_the_pictures_that_are_described() -> None:
     assert third["type"].endswith(":ClipRewardConfig")
 
 
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("setting", PPO_SETTINGS.values(), ids=PPO_SETTINGS)
 def test_stable_baselines3_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, setting: PPOSetting) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", AnyModule("ale_py"))
     peer = program(monkeypatch, "sb3")
@@ -120,7 +123,7 @@ def test_stable_baselines3_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize("name", ["B1", "B2", "B3-pendulum", "B4"])
 def test_sample_factory_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    setting = SETTINGS[name]
+    setting = PPO_SETTINGS[name]
     peer = program(monkeypatch, "sample_factory")
 
     told = peer.flags_of(setting, seed=3, frames=setting.total_frames, mode="serial")
@@ -137,7 +140,7 @@ def test_sample_factory_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, nam
 
 @pytest.mark.parametrize("mode", ["serial", "async"])
 def test_sample_factory_steps_all_environments_in_both_modes(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    told = program(monkeypatch, "sample_factory").flags_of(SETTINGS["B1"], seed=1, frames=9, mode=mode)
+    told = program(monkeypatch, "sample_factory").flags_of(PPO_SETTINGS["B1"], seed=1, frames=9, mode=mode)
 
     assert told["num_workers"] * told["num_envs_per_worker"] == 8
     assert (told["serial_mode"], told["async_rl"]) == (mode == "serial", mode == "async")
@@ -145,7 +148,7 @@ def test_sample_factory_steps_all_environments_in_both_modes(monkeypatch: pytest
 
 @pytest.mark.parametrize("name", ["B1", "B2", "B3-pendulum", "B4"])
 def test_rllib_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    setting = SETTINGS[name]
+    setting = PPO_SETTINGS[name]
     peer = program(monkeypatch, "rllib")
 
     told = peer.config_of(setting, seed=3, vectorize_mode="sync").keywords
@@ -160,7 +163,7 @@ def test_rllib_is_told_the_setting(monkeypatch: pytest.MonkeyPatch, name: str) -
 
 
 def test_iteration_has_as_many_gradient_steps_as_minibatches_and_passes_say() -> None:
-    assert {name: setting.gradient_steps for name, setting in SETTINGS.items()} == {
+    assert {name: setting.gradient_steps for name, setting in PPO_SETTINGS.items()} == {
         "B0": 16,
         "B0-clip": 16,
         "B0-halfcheetah": 320,
@@ -172,3 +175,108 @@ def test_iteration_has_as_many_gradient_steps_as_minibatches_and_passes_say() ->
         "B3-halfcheetah": 320,
         "B4": 16,
     }
+
+
+def fields_of(setting: ReplaySetting) -> dict[str, Any]:
+    """What the configuration of a method says in the same words."""
+    shared = ("gamma", "tau", "lr", "batch_size", "n_updates", "warm_up", "max_grad_norm", "adam_eps")
+    own = ("target_interval", "epsilon_final") if setting.method == "dqn" else ()
+    return {name: getattr(setting, name) for name in (*shared, *own)}
+
+
+@pytest.mark.parametrize("name", [name for name, setting in REPLAY_SETTINGS.items() if setting.method == "sac"])
+def test_digideep_is_told_the_setting_of_sac(name: str) -> None:
+    setting = REPLAY_SETTINGS[name]
+    tree = params_replay.gen_params(params_replay.cpanel_of(setting))
+
+    agent, explorer = tree["agents"]["agent"], tree["explorer"]["train"]
+    assert {field: agent[field] for field in fields_of(setting)} == fields_of(setting)
+    assert (agent["critic_lr"], agent["temperature_lr"], agent["lr_final"]) == (None, None, None)
+    assert (agent["learn_temperature"], agent["target_entropy"], agent["n_step"]) == (True, None, 1)
+    assert (explorer["num_envs"], explorer["n_steps"], explorer["exact"]) == (1, 1, True)
+    assert tuple(agent["model"]["hidden_sizes"]) == setting.hidden_sizes
+    assert (agent["model"]["activation"], agent["model"]["layer_norm"]) == ("relu", False)
+    assert (tree["memory"]["train"]["capacity"], tree["env"]["action_transform"]) == (100_000, "rescale")
+    assert tree["memory"]["train"]["type"].endswith(":RingBufferConfig")
+    assert (tree["runner"]["total_frames"], tree["env"]["model_name"]) == (setting.total_frames, setting.env)
+
+
+@pytest.mark.parametrize("name", [name for name, setting in REPLAY_SETTINGS.items() if setting.method == "dqn"])
+def test_digideep_is_told_the_setting_of_dqn(name: str) -> None:
+    setting = REPLAY_SETTINGS[name]
+    tree = params_replay.gen_params(params_replay.cpanel_of(setting))
+
+    agent, explorer = tree["agents"]["agent"], tree["explorer"]["train"]
+    assert {field: agent[field] for field in fields_of(setting)} == fields_of(setting)
+    assert (agent["double"], agent["n_step"], agent["lr_final"]) == (False, 1, None)
+    assert (agent["model"]["dueling"], agent["model"]["noisy"]) == (False, False)
+    assert (explorer["num_envs"], explorer["n_steps"]) == (1, setting.n_steps)
+    assert tuple(agent["model"]["hidden_sizes"]) == setting.hidden_sizes
+    assert tree["memory"]["train"]["capacity"] == 100_000
+
+
+def test_share_of_random_actions_falls_on_the_same_line_for_all() -> None:
+    agent = params_replay.gen_params(params_replay.cpanel_of(REPLAY_SETTINGS["B12"]))["agents"]["agent"]
+
+    # From 1 at frame 0 to 0.04 at frame 8,000, of which the first 1,000 are acted at random anyway.
+    assert agent["epsilon"] == pytest.approx(1.0 - 0.96 / 8)
+    assert agent["epsilon_fraction"] * agent["epsilon_horizon"] == pytest.approx(7_000)
+
+
+@pytest.mark.parametrize("setting", REPLAY_SETTINGS.values(), ids=REPLAY_SETTINGS)
+def test_stable_baselines3_is_told_the_setting_of_replay(
+    monkeypatch: pytest.MonkeyPatch, setting: ReplaySetting
+) -> None:
+    told = program(monkeypatch, "sb3_replay").make_model(setting, seed=3, device="cpu").keywords
+
+    assert (told["learning_rate"], told["gamma"], told["tau"]) == (setting.lr, setting.gamma, setting.tau)
+    assert (told["batch_size"], told["buffer_size"]) == (setting.batch_size, setting.capacity)
+    assert (told["learning_starts"], told["seed"]) == (setting.warm_up, 3)
+    assert (told["train_freq"], told["gradient_steps"]) == (setting.n_steps, setting.n_updates)
+    assert told["policy_kwargs"]["net_arch"] == list(setting.hidden_sizes)
+    assert told["policy_kwargs"]["optimizer_kwargs"] == {"eps": setting.adam_eps}
+
+
+def test_intervals_of_target_networks_are_told_in_steps_where_they_are_gradient_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peer = program(monkeypatch, "sb3_replay")
+
+    told = {name: peer.make_model(REPLAY_SETTINGS[name], seed=1, device="cpu").keywords for name in REPLAY_SETTINGS}
+
+    intervals = {name: keywords["target_update_interval"] for name, keywords in told.items()}
+    assert intervals == {"B0-sac": 1, "B5": 1, "B6": 1, "B12": 256, "B12-wide": 256, "B12-steady": 10_000}
+    assert (told["B12"]["exploration_fraction"], told["B12"]["exploration_final_eps"]) == (0.16, 0.04)
+    assert (told["B5"]["ent_coef"], told["B5"]["target_entropy"]) == ("auto", "auto")
+
+
+@pytest.mark.parametrize("name", ["B5", "B6", "B12"])
+def test_rllib_is_told_the_setting_of_replay(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    setting = REPLAY_SETTINGS[name]
+
+    told = program(monkeypatch, "rllib").replay_config_of(setting, seed=3).keywords
+
+    assert told["train_batch_size_per_learner"] == setting.batch_size
+    assert told["training_intensity"] * setting.rows / setting.batch_size == setting.n_updates
+    assert told["num_steps_sampled_before_learning_starts"] == setting.warm_up
+    assert told["replay_buffer_config"] == {"type": "EpisodeReplayBuffer", "capacity": setting.capacity}
+    assert (told["gamma"], told["tau"], told["grad_clip"]) == (setting.gamma, setting.tau, setting.max_grad_norm)
+    if setting.method == "sac":
+        assert (told["actor_lr"], told["critic_lr"], told["alpha_lr"]) == (setting.lr, setting.lr, setting.lr)
+    else:
+        assert (told["lr"], told["double_q"], told["dueling"]) == (setting.lr, False, False)
+        assert told["target_network_update_freq"] == 256
+
+
+def test_iteration_of_many_steps_has_as_many_gradient_steps_a_frame() -> None:
+    setting = REPLAY_SETTINGS["B5"].in_chunks(64)
+
+    assert (setting.rows, setting.gradient_steps) == (64, 64)
+    assert setting._replace(n_steps=1, n_updates=1) == REPLAY_SETTINGS["B5"]
+
+
+def test_sac_is_measured_over_three_thousand_gradient_steps() -> None:
+    for name in ("B5", "B6"):
+        setting = REPLAY_SETTINGS[name]
+        assert setting.total_frames - setting.measured_from == 3_000
+        assert setting.measured_from > setting.warm_up

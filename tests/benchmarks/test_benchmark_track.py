@@ -107,3 +107,27 @@ def test_peak_memory_is_that_of_this_process() -> None:
     block[:: 1 << 12] = b"x" * len(block[:: 1 << 12])
 
     assert 10 < before < peak_memory_mb()
+
+
+def test_speed_of_replay_is_measured_from_the_frames_that_warm_up(clock: list[float]) -> None:
+    track = Track(0.0)
+    for at, frames in ((1.0, 0), (2.0, 1_000), (4.0, 1_199), (5.0, 1_200), (15.0, 2_200)):
+        clock[0] = at
+        track.mark(frames)
+
+    result = track.result("B5", seed=1, facts=FACTS)
+
+    assert (result.steps_per_s, result.startup_s) == (100.0, 5.0)
+
+
+def test_return_of_replay_is_that_of_as_many_episodes_as_its_setting_says(clock: list[float]) -> None:
+    track = Track(0.0)
+    track.mark(0)
+    for number in range(20):
+        track.episode(-400.0 + 20.0 * number, at=1.0 + number)
+    track.mark(4_200)
+    clock[0] = 21.0
+
+    result = track.result("B5", seed=1, facts=FACTS)
+
+    assert (result.final_return, result.solved_s) == (-110.0, 16.0)

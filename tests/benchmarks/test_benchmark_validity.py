@@ -49,3 +49,14 @@ def test_return_is_compared_with_the_interval_not_with_the_mean(make_result: Cal
 
     assert broken([make_result(final_return=150.0)], theirs) == []
     assert broken([make_result(final_return=90.0)], theirs) == ["return at the end"]
+
+
+@pytest.mark.parametrize(("gradient_steps", "expected"), [(1360, []), (1400, ["gradient steps"])])
+def test_rows_that_are_acted_at_random_are_not_learnt_from(
+    make_result: Callable[..., Result], gradient_steps: int, expected: list[str]
+) -> None:
+    # Resets take rows: 1,359 gradient steps come to the same as 1,250, after the first 1,000 rows.
+    fields: dict[str, Any] = {"setting": "B12-steady", "frames": 6_000}
+    ours = make_result(**fields, rows=6_436, gradient_steps=gradient_steps, episodes=436)
+
+    assert broken([ours], [make_result(PEER, **fields, rows=6_000, gradient_steps=1_250, episodes=416)]) == expected

@@ -12,14 +12,21 @@ import pytest
 
 from digideep.errors import CheckpointError, DigideepError, ShapeError
 from digideep.memory.base import Memory
-from digideep.memory.config import RingBufferConfig, RollBufferConfig
+from digideep.memory.config import PrioritizedBufferConfig, RingBufferConfig, RollBufferConfig
+from digideep.memory.prioritized import PrioritizedBuffer
 from digideep.memory.ringbuffer import RingBuffer
 from digideep.memory.rollbuffer import RollBuffer
 from digideep.types import Chunk, ChunkMeta, SampleSpec
 
+STACK = 3  # counts in an observation
+
 
 def ring(capacity: int, **fields: Any) -> Callable[[], Memory]:
     return lambda: RingBuffer(RingBufferConfig(capacity=capacity, **fields), name="train")
+
+
+def prioritized(capacity: int, **fields: Any) -> Callable[[], Memory]:
+    return lambda: PrioritizedBuffer(PrioritizedBufferConfig(capacity=capacity, **fields), name="train")
 
 
 MEMORIES: dict[str, Callable[[], Memory]] = {
@@ -27,6 +34,10 @@ MEMORIES: dict[str, Callable[[], Memory]] = {
     "ring": ring(1000),
     "ring, full with one chunk": ring(36),
     "ring, on disk": ring(50, on_disk=tempfile.gettempdir()),
+    "ring, frames once": ring(36, frame_stack=STACK),
+    "prioritised": prioritized(1000),
+    "prioritised, full with one chunk": prioritized(36),
+    "prioritised, frames once, on disk": prioritized(50, frame_stack=STACK, on_disk=tempfile.gettempdir()),
 }
 
 
@@ -38,21 +49,27 @@ def make(request: pytest.FixtureRequest) -> Callable[[], Memory]:
 def counting_chunk(lengths: list[list[int]], *, steps: int, start: int = 0) -> Chunk:
     """Environments that count up from `start` and by one a step, with one unreal row after each episode.
 
-    The observation of row t is the integer t + start, `/ranks` is the environment; rewards repeat the observation.
+    The observation of row t is a stack of counts, the newest of them t + start, as FrameStack makes it; `/ranks` is the
+    environment, rewards repeat the count, and so does the hidden state, with the environment.
     """
     rows = (steps + 1, len(lengths))
     slab = {
-        "/observations/observation": np.zeros((*rows, 1), np.float32),
+        "/observations/observation": np.zeros((*rows, STACK), np.float32),
         "/ranks": np.zeros(rows, np.int64),
         "/rewards": np.zeros(rows, np.float32),
         "/masks": np.ones(rows, np.float32),
+        "/agents/agent/hidden_state/h": np.zeros((*rows, 2), np.float32),
     }
     for env, episodes in enumerate(lengths):
-        slab["/observations/observation"][:, env, 0] = np.arange(start, start + steps + 1)
-        slab["/rewards"][:, env] = slab["/observations/observation"][:, env, 0]
+        counts = np.arange(start, start + steps + 1)
+        slab["/rewards"][:, env] = counts
         slab["/ranks"][:, env] = env
         opens = np.cumsum([0, *(length + 1 for length in episodes)])
         slab["/masks"][opens[opens <= steps], env] = 0.0
+        first = start + opens[np.searchsorted(opens, np.arange(steps + 1), side="right") - 1]
+        for place in range(STACK):
+            slab["/observations/observation"][:, env, place] = np.maximum(counts - STACK + 1 + place, first)
+        slab["/agents/agent/hidden_state/h"][:, env] = np.stack((counts, np.full(steps + 1, env)), axis=1)
     return Chunk({key: value.swapaxes(0, 1) for key, value in slab.items()}, ChunkMeta(0, 0, 0, 0))
 
 
@@ -95,7 +112,7 @@ def test_every_window_counts_up_in_one_environment_until_the_newest_row(
 
     batch = sample(memory, n_step=n_step, sequence=sequence)
 
-    rows = batch["/observations/observation"][:, :, 0]
+    rows = batch["/observations/observation"][:, :, -1]
     assert rows.shape == (500, window) == batch["/weights"].shape
     np.testing.assert_array_equal(rows, np.minimum(rows[:, :1] + np.arange(window), 12.0))
     assert (batch["/ranks"] == batch["/ranks"][:, :1]).all()
@@ -124,6 +141,67 @@ def test_a_window_ends_at_the_newest_row_as_at_an_unreal_one(make: Callable[[], 
     np.testing.assert_array_equal(batch["/rewards"][picked][0], [1.0, 2.0, 2.0, 2.0, 2.0])
     np.testing.assert_array_equal(batch["/masks"][picked][0], [1.0, 1.0, 0.0, 0.0, 0.0])
     np.testing.assert_array_equal(batch["/weights"][picked][0], [1.0, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_observations_keep_the_counts_before_them_and_never_those_of_another_episode(
+    make: Callable[[], Memory],
+) -> None:
+    memory, chunk = make(), counting_chunk(LENGTHS, steps=12)
+    memory.store(chunk)
+
+    batch = sample(memory, sequence=6)
+
+    expected = chunk.arrays["/observations/observation"][batch["/ranks"], batch["/rewards"].astype(int)]
+    np.testing.assert_array_equal(batch["/observations/observation"], expected)
+
+
+def test_a_sequence_begins_with_the_hidden_state_of_its_first_row(make: Callable[[], Memory]) -> None:
+    memory = make()
+    memory.store(counting_chunk(LENGTHS, steps=12))
+
+    batch = sample(memory, sequence=6)
+
+    hidden = batch["/agents/agent/hidden_state/h"]
+    assert hidden.shape == (500, 7, 2)
+    np.testing.assert_array_equal(hidden[:, 0, 0], batch["/rewards"][:, 0])
+    np.testing.assert_array_equal(hidden[:, 0, 1], batch["/ranks"][:, 0])
+
+
+@pytest.mark.parametrize(("n_step", "sequence"), [(1, 0), (3, 0), (1, 5), (20, 0)])
+def test_both_ends_of_a_window_are_where_it_begins_and_where_its_real_transitions_lead_to(
+    make: Callable[[], Memory], n_step: int, sequence: int
+) -> None:
+    memory = make()
+    memory.store(counting_chunk(LENGTHS, steps=12))
+    spec = SampleSpec(500, n_step, sequence)
+
+    whole = memory.sample(spec, np.random.default_rng(3))
+    batch = memory.sample(spec._replace(ends=True), np.random.default_rng(3))
+
+    assert batch["/observations/observation"].shape == (500, 2, STACK)
+    for row, weights in enumerate(whole["/weights"].tolist()):
+        last = weights[:-1].index(0.0) if 0.0 in weights[:-1] else len(weights) - 1
+        expected = whole["/observations/observation"][row, [0, last]]
+        np.testing.assert_array_equal(batch["/observations/observation"][row], expected)
+    for key in whole.keys() - {"/observations/observation"}:
+        np.testing.assert_array_equal(batch[key], whole[key])
+
+
+def test_only_the_keys_that_are_asked_for_are_given(make: Callable[[], Memory]) -> None:
+    memory = make()
+    memory.store(counting_chunk(LENGTHS, steps=12))
+    spec = SampleSpec(50, n_step=3)
+
+    whole = memory.sample(spec, np.random.default_rng(3))
+    batch = memory.sample(spec._replace(keys=("/rewards", "/ranks")), np.random.default_rng(3))
+
+    assert batch.keys() == {"/rewards", "/ranks", "/weights", "/indices", "/generations"}
+    for key, array in batch.items():
+        np.testing.assert_array_equal(array, whole[key])
+    masks = memory.sample(spec._replace(keys=("/masks",)), np.random.default_rng(3))["/masks"]
+    np.testing.assert_array_equal(masks, whole["/masks"])
+    with pytest.raises(ShapeError, match=r"memory 'train': expected one of the keys \['/agents.* found '/colour'"):
+        memory.sample(spec._replace(keys=("/rewards", "/colour")), np.random.default_rng(3))
 
 
 def test_sampling_changes_nothing_in_the_memory(make: Callable[[], Memory]) -> None:
@@ -219,6 +297,7 @@ def test_a_memory_without_real_transitions_says_so(make: Callable[[], Memory]) -
     with pytest.raises(DigideepError, match="expected a chunk, found none"):
         memory.last_chunk()
     chunk.arrays["/masks"][:] = 0.0
+    chunk.arrays["/observations/observation"][:] = 5.0
     memory.store(chunk)
 
     with pytest.raises(DigideepError, match=r"expected real transitions in .*, found none"):

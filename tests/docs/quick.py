@@ -32,8 +32,9 @@ def capped(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 def missing(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what has to be added to these knobs so that a new training is short."""
-    other_goal = {"number_epochs", "total_frames"} if knobs.get("total_frames") else set()
-    return {key: value for key, value in QUICK.items() if key not in knobs and key not in other_goal}
+    # Epochs of one chunk each would be hundreds, with a test and a save each, on the way to a goal in frames.
+    given = {"number_epochs", "total_frames", "epoch_size"} if knobs.get("total_frames") else set()
+    return {key: value for key, value in QUICK.items() if key not in knobs and key not in given}
 
 
 def _capped_argument(option: str, argument: str) -> str:

@@ -30,7 +30,7 @@ def quick() -> ModuleType:
             "--params p --set number_epochs=300",
             "--params p --set total_frames=0 stop_return=null epoch_size=1 number_epochs=8",
         ),
-        ("--params p --set total_frames=999999", "--params p --set stop_return=null epoch_size=1 total_frames=20000"),
+        ("--params p --set total_frames=999999", "--params p --set stop_return=null total_frames=20000"),
         ("--resume --set /runner/n_epochs=300", "--resume --set /runner/n_epochs=8"),
         ("--resume --load-checkpoint s", "--resume --load-checkpoint s"),
         ("--params p --describe --json", "--params p --describe --json"),
@@ -51,5 +51,4 @@ def test_goal_in_json_is_small(quick: ModuleType) -> None:
         '{"total_frames": 20000, "lr": 0.1}',
         "--set",
         "stop_return=null",
-        "epoch_size=1",
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from digideep.environment.check import main
+from digideep.environment.play import main as play
 
 MODULE = """
 import os
@@ -157,3 +158,62 @@ def test_arguments_of_the_environment_are_given_as_json(capsys: pytest.CaptureFi
     assert main([*named, '{"second": 0}']) == 2
     assert main([*named, "[0]"]) == 2
     assert "--env-kwargs: expected a JSON object, found '[0]'" in capsys.readouterr().err
+
+
+STACK = '[{"type": "digideep.environment.wrappers.config:FrameStackConfig", "n": 2}]'
+USERS = """
+import dataclasses
+import gymnasium
+from digideep.environment.wrappers.config import WrapperConfig
+
+@dataclasses.dataclass(frozen=True)
+class HalfConfig(WrapperConfig):
+    builds = "checked_wrappers:Half"
+
+class Half(gymnasium.Wrapper):
+    def __init__(self, env, config):
+        super().__init__(env)
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        return observation, reward / 2.0, *rest
+"""
+
+
+def test_wrappers_are_given_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--model", "CartPole-v1", "--wrappers", STACK])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert lines[1].startswith("observation  box (2, 4) of float32")
+    assert lines[-1] == "state        saved, restored to the same course"
+
+
+def test_a_wrapper_of_the_users_is_trusted_where_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checked_wrappers.py").write_text(USERS)
+    wrappers = '[{"type": "checked_wrappers:HalfConfig"}]'
+
+    assert main(["--model", "CartPole-v1", "--wrappers", wrappers]) == 0
+    assert play(["--model", "CartPole-v1", "--wrappers", wrappers, "--n-step", "4"]) == 0
+    assert "run 0: return 2, length 4, stopped by --n-step" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "found"),
+    [
+        (
+            '{"type": "x:Y"}',
+            '--wrappers: expected a JSON list of objects, found \'{"type": "x:Y"}\'; write it like \'[{',
+        ),
+        ("[1]", "--wrappers: expected a JSON list of objects, found '[1]'"),
+        ("[{]", "--wrappers: expected JSON"),
+        ('[{"n": 2}]', "/env/wrappers/0"),
+    ],
+)
+def test_what_is_no_list_of_wrappers_is_one_line(wrappers: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--model", "CartPole-v1", "--wrappers", wrappers])
+
+    err = capsys.readouterr().err
+    assert (code, err.count("\n")) == (2, 1)
+    assert found in err

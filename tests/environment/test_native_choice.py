@@ -227,7 +227,7 @@ def test_a_missing_envpool_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(MissingExtraError) as caught:
         explorer("CartPole-v1", backend="envpool")
 
-    assert "found no 'envpool'; install it with 'pip install digideep[envpool]'" in str(caught.value)
+    assert "found no 'envpool'; pip install \"digideep[envpool]\"" in str(caught.value)
     assert caught.value.exit_code == 2
 
 

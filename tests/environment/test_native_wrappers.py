@@ -14,6 +14,7 @@ from digideep.environment.wrappers.config import (
     AtariPreprocessingConfig,
     ClipRewardConfig,
     FrameStackConfig,
+    MaskObservationConfig,
     SignRewardConfig,
     WrapperConfig,
 )
@@ -38,9 +39,10 @@ class Stacked(CountingActor):
         [node(ClipRewardConfig, low=0.5, high=3.0)],
         [node(SignRewardConfig)],
         [node(FrameStackConfig, n=3)],
+        [node(MaskObservationConfig, keep=[1, 0])],
         [node(FrameStackConfig, n=1), node(ClipRewardConfig, low=-2.0, high=2.5), node(SignRewardConfig)],
     ],
-    ids=["clip", "sign", "stack", "several"],
+    ids=["clip", "sign", "stack", "mask", "several"],
 )
 def test_wrappers_give_the_bits_that_they_give_around_single_environments(wrappers: list[dict[str, Any]]) -> None:
     found: dict[str, Any] = {}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -11,9 +12,12 @@ from digideep.environment.config import EnvConfig
 from digideep.environment.examine import seed_difference, state_difference
 from digideep.environment.make import make_env
 from digideep.environment.state import capture, obstacle, restore
+from digideep.environment.state_plain import NotPlainError
 from digideep.environment.state_replay import ReplayRecorder, record_for_replay
+from digideep.environment.state_simulators import Adapter
 from digideep.errors import CheckpointError, NotReproducibleError
 from digideep.utility.codec import decode, encode
+from digideep.utility.seeding import generator_state
 
 Env = gymnasium.Env[Any, Any]
 
@@ -54,7 +58,7 @@ def test_without_the_recorder_there_is_no_state() -> None:
 
 
 def test_a_recorder_stands_inside_the_other_wrappers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("digideep.environment.state_replay.REPLAYED", (Hidden.__module__,))
+    monkeypatch.setattr("digideep.environment.state_replay.REPLAYED", {Hidden.__module__: None})
 
     wrapped = record_for_replay(wrappers.TimeLimit(wrappers.OrderEnforcing(Hidden()), 9))
 
@@ -147,16 +151,70 @@ def test_options_of_a_reset_are_not_replayed_but_told() -> None:
     assert (capture(env), obstacle(env)) == (None, "Hidden has no state to save: its episode was reset with options")
 
 
-@pytest.mark.parametrize("name", ["LunarLander-v3", "BipedalWalker-v3"])
-def test_box2d_is_exact_by_replay(name: str) -> None:
-    pytest.importorskip("Box2D")
+BOX2D = [
+    EnvConfig("LunarLander-v3"),
+    EnvConfig("LunarLander-v3", env_kwargs={"continuous": True, "enable_wind": True}),
+    EnvConfig("BipedalWalker-v3"),
+    pytest.param(EnvConfig("BipedalWalkerHardcore-v3"), marks=pytest.mark.nightly),
+    pytest.param(EnvConfig("CarRacing-v3", max_episode_steps=60), marks=pytest.mark.nightly),
+    pytest.param(EnvConfig("CarRacing-v3", env_kwargs={"continuous": False}), marks=pytest.mark.nightly),
+]
 
-    assert seed_difference(lambda: make_env(EnvConfig(name))) == ""
-    assert state_difference(lambda: make_env(EnvConfig(name)), steps=20) == ""
+
+@pytest.mark.parametrize("config", BOX2D, ids=lambda config: f"{config.model_name}{config.env_kwargs}")
+def test_box2d_is_exact_by_replay(config: EnvConfig) -> None:
+    assert seed_difference(lambda: make_env(config)) == ""
+    assert state_difference(lambda: make_env(config), steps=20) == ""
 
 
-@pytest.mark.parametrize("name", ["Hopper-v5", "Ant-v5", "Humanoid-v5"])
-def test_mujoco_is_exact_by_replay(name: str) -> None:
-    pytest.importorskip("mujoco")
+class Written(Hidden):
+    """A walk that can be written down while it is on one side."""
 
-    assert state_difference(lambda: make_env(EnvConfig(name)), steps=20) == ""
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, _, _, info = super().step(action)
+        return observation, float(self.position.sum()), False, False, info
+
+
+def written(env: Written) -> dict[str, Any]:
+    if env.position[0] < 0.0:
+        raise NotPlainError("position: it is on the other side")
+    return {"position": env.position.copy()}
+
+
+def write(env: Written, state: Mapping[str, Any]) -> None:
+    env.position = state["position"]
+
+
+def either() -> ReplayRecorder:
+    return ReplayRecorder(Written(), Adapter(written, write, lambda env: ""))
+
+
+def test_what_can_be_written_down_is_not_walked_again() -> None:
+    env, fresh = either(), either()
+    env.reset(seed=1)
+    kinds = []
+    for t in range(40):
+        env.step(np.full(2, (-1.0) ** (t // 8), np.float32))
+        state = state_of(env)
+        restore(fresh, state)
+        kinds.append("data" in state["layers"][0]["own"])
+        there: Any = fresh.unwrapped
+        assert there.position.tolist() == env.unwrapped.position.tolist()  # type: ignore[attr-defined]
+        assert generator_state(there.np_random) == generator_state(env.unwrapped.np_random)
+
+    assert set(kinds) == {True, False}
+
+
+def test_after_data_nobody_knows_how_the_episode_began_until_the_next_one() -> None:
+    env, fresh = either(), either()
+    env.reset(seed=1)
+    base: Any = fresh.unwrapped
+    env.unwrapped.position = np.ones(2)  # type: ignore[attr-defined]
+    restore(fresh, state_of(env))
+
+    base.position = -np.ones(2)
+    before = obstacle(fresh)
+    fresh.reset(seed=2)
+
+    assert before == ("Written has no state to save: nobody knows how its episode began, and it cannot be written down")
+    assert obstacle(fresh) == ""

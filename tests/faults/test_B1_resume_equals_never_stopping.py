@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fakes import CLOCKS, OWN_MANIFEST_KEYS, Ended, check_logs_continue, last_checkpoint, read, state
-from toys import TOYS, arguments, same_run, straight_run
+from toys import EVERY_DAY, TOYS, arguments, parameter, same_run, straight_run, toys
 
 Run = Callable[..., Ended]
 Toy = Callable[..., list[str]]
@@ -28,6 +28,18 @@ MORE_STOPS = {
     "kill -9 before the last save": ({"save 8": ["SIGKILL"]}, -9),
 }
 
+SMALL = ["hidden_sizes=[16]", "warm_up=50", "batch_size=16"]
+PRESETS: dict[str, list[str]] = {
+    "pendulum_ppo": [],
+    "cartpole_ppo": [],
+    "classic_ddpg": SMALL,
+    "classic_td3": SMALL,
+    "mujoco_td3": SMALL,
+    "sac_params": SMALL,
+    "sacv2_params": SMALL,
+}
+"""Presets, and what makes them quick."""
+
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
@@ -42,9 +54,15 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return session
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize(
+    ("toy", "stop", "workers"),
+    [
+        parameter(toy, stop, workers, everyday=toy in EVERY_DAY or (stop, workers) == ("SIGTERM", 2))
+        for toy in TOYS
+        for stop in STOPS
+        for workers in (0, 2)
+    ],
+)
 def test_B1_interrupted_and_resumed_equals_uninterrupted(
     digideep: Run, resume: Run, straight: Callable[[str], Path], tmp_path: Path, toy: str, stop: str, workers: int
 ) -> None:
@@ -73,7 +91,7 @@ def test_B1_it_does_not_matter_where_the_stop_falls(
     check_logs_continue(session)
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys())
 def test_B1_real_processes_give_the_same_bits(
     execute: Run, straight: Callable[[str], Path], tmp_path: Path, toy: str
 ) -> None:
@@ -87,9 +105,12 @@ def test_B1_real_processes_give_the_same_bits(
     check_logs_continue(session)
 
 
-@pytest.mark.parametrize("preset", ["pendulum_ppo", "cartpole_ppo"])
+@pytest.mark.parametrize(
+    "preset", [parameter(preset, everyday=preset.endswith("_ppo") or preset == "mujoco_td3") for preset in PRESETS]
+)
 def test_B1_presets_resume_to_the_same_bits(digideep: Run, resume: Run, tmp_path: Path, preset: str) -> None:
     sets = ["number_epochs=4", "total_frames=0", "stop_return=null", "n_steps=32", "epoch_size=2", "test_win_size=2"]
+    sets += PRESETS[preset]
     argv = ["--params", f"digideep.params.{preset}", "--session-path", str(tmp_path), "--session-name"]
     straight = digideep(*argv, "straight", "--set", *sets, "num_workers=0").session
 

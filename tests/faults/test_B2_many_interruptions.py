@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from fakes import Ended, check_logs_continue, read
-from toys import TOYS, arguments, same_run, straight_run
+from toys import arguments, same_run, straight_run, toys
 
 Run = Callable[..., Ended]
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys())
 def test_B2_five_interruptions_change_nothing(digideep: Run, resume: Run, tmp_path: Path, toy: str) -> None:
     straight = straight_run(toy, tmp_path)
     workers = "/explorer/train/num_workers"
@@ -29,7 +29,7 @@ def test_B2_five_interruptions_change_nothing(digideep: Run, resume: Run, tmp_pa
     check_logs_continue(session)
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys())
 def test_B2_a_save_and_a_resume_after_every_cycle_change_nothing(
     digideep: Run, resume: Run, tmp_path: Path, toy: str
 ) -> None:

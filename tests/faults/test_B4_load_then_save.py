@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fakes import Ended, checkpoints
-from toys import TOYS, arguments
+from toys import arguments, toys
 
 import digideep
 from digideep.errors import EXIT_PREEMPTED
@@ -47,7 +47,7 @@ def session(digideep: Run, tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys("toy_dqn", "toy_ppo_recurrent", "toy_td3"))
 def test_B4_a_checkpoint_that_is_read_and_written_again_is_the_same(
     session: Callable[[str], Path], tmp_path: Path, toy: str
 ) -> None:
@@ -58,7 +58,7 @@ def test_B4_a_checkpoint_that_is_read_and_written_again_is_the_same(
     assert save_again(saved, components, tmp_path / "again") == []
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys("toy_dqn", "toy_ppo_recurrent", "toy_td3"))
 def test_B4_every_part_of_a_run_gives_back_what_it_was_given(
     session: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: str
 ) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fakes import Ended
-from toys import TOYS, arguments, same_run, straight_run
+from toys import arguments, same_run, straight_run, toys
 
 Run = Callable[..., Ended]
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys())
 def test_B5_random_pauses_in_the_steps_of_environments_change_nothing(digideep: Run, tmp_path: Path, toy: str) -> None:
     straight = straight_run(toy, tmp_path)
     # From clock and process, not from a seed: another order in which workers are ready each time.
-    continuous = "true" if toy == "toy_ppo" else "false"
-    kwargs = f'env_kwargs={{"continuous": {continuous}, "sleep_s": 0.002}}'
+    own = importlib.import_module(f"digideep.testing.{toy}").cpanel["env_kwargs"]
+    kwargs = f"env_kwargs={json.dumps({**own, 'sleep_s': 0.002})}"
 
     paused = [digideep(*arguments(toy, tmp_path, f"paused{n}", kwargs, f"num_workers={n}")).session for n in (0, 2, 4)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fakes import Ended, manifest, read
-from toys import TOYS, arguments, same_run, straight_run
+from toys import arguments, same_run, straight_run, toys
 
 from digideep.pipeline import exactness, saving
 from digideep.pipeline import session as sessions
@@ -86,7 +86,7 @@ def test_B6_other_code_is_one_line_and_stands_in_every_later_checkpoint(command:
     assert manifest(session)["exactness"] == "none (code)"
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys())
 def test_B6_the_number_of_workers_is_no_reason(digideep: Run, resume: Run, tmp_path: Path, toy: str) -> None:
     straight = straight_run(toy, tmp_path)
     workers = "/explorer/train/num_workers"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakes import CLOCKS, Ended, check_logs_continue, event_steps, metric_rows, monitor_rows, rows
 from tensorboard.compat.proto import event_pb2
-from toys import TOYS, arguments, straight_run
+from toys import arguments, straight_run, toys
 
 Run = Callable[..., Ended]
 
@@ -40,7 +40,7 @@ def profile(session: Path) -> list[tuple[dict[str, int], dict[str, int]]]:
     return found
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys())
 def test_B9_rows_equal_those_of_an_uninterrupted_run(digideep: Run, resume: Run, tmp_path: Path, toy: str) -> None:
     straight = straight_run(toy, tmp_path)
     argv = arguments(toy, tmp_path, "cut", "num_workers=0")
@@ -57,7 +57,7 @@ def test_B9_rows_equal_those_of_an_uninterrupted_run(digideep: Run, resume: Run,
     check_logs_continue(session)
 
 
-@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("toy", toys())
 def test_B9_steps_in_tensorboard_strictly_increase(digideep: Run, resume: Run, tmp_path: Path, toy: str) -> None:
     argv = arguments(toy, tmp_path, "cut", "num_workers=2")
     session = digideep(*argv, moments={"cycle 4": ["SIGKILL"]}, expect=-9).session

@@ -62,7 +62,7 @@ def poison_weights(self: PPOAgent) -> None:
 
 
 def poison_moments(self: PPOAgent) -> None:
-    self._adam._state["exp_avg_sq"][3] = float("nan")
+    self._optimiser._state["exp_avg_sq"][3] = float("nan")
 
 
 @pytest.mark.parametrize("poison", [poison_weights, poison_moments])

@@ -13,8 +13,9 @@ import pytest
 from fakes import Ended, checkpoints, read
 from toys import arguments
 
+from digideep.agent.dqn.agent import DQNAgent
 from digideep.agent.ppo.agent import PPOAgent
-from digideep.agent.ppo.batches import Rollout
+from digideep.agent.rollout.batches import Rollout
 from digideep.errors import NonFiniteError, TrustError, UsageError
 from digideep.model.flat import FlatAdam, FlatParameters
 from digideep.post import load_crash
@@ -137,6 +138,28 @@ def test_F4_the_q_learner_stops_and_keeps_its_batch(
     crash = load_crash(ended.session)
     assert "expected a finite loss" in ended.err.splitlines()[-1]
     assert crash.kept.meta["update"] == 2
+    np.testing.assert_array_equal(list(crash.losses().values()), list(crash.figures.values()))
+
+
+def test_F4_dqn_stops_and_keeps_a_batch_with_the_noise_of_its_weights(
+    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_batch = DQNAgent.make_batch
+
+    def bad(self: DQNAgent, *args: Any) -> Any:
+        batch = make_batch(self, *args)
+        if self.updates == 2:
+            batch.targets[1] = float("inf")
+        return batch
+
+    monkeypatch.setattr(DQNAgent, "make_batch", bad)
+
+    ended = command(*arguments("toy_dqn", tmp_path, "bad", "num_workers=0", "test_activate=false"), expect=8)
+
+    crash = load_crash(ended.session)
+    assert "expected a finite loss" in ended.err.splitlines()[-1]
+    assert crash.kept.meta["update"] == 2
+    assert crash.kept.arrays["/batch/noise"].shape == (crash.agent.noise_size,)
     np.testing.assert_array_equal(list(crash.losses().values()), list(crash.figures.values()))
 
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from digideep.agent.ppo import losses
-from digideep.agent.ppo.losses import LossOptions, PPOBatch, derivatives
+from digideep.agent.ppo.losses import LossOptions, derivatives
 from digideep.agent.returns import explained_variance, gae
+from digideep.agent.rollout.batches import RolloutBatch
 from digideep.agent.sampling import normalized, shares
 from digideep.agent.schedules import linear
 from digideep.environment.config import StatisticsConfig
@@ -196,7 +197,7 @@ def test_F5_log_probabilities_entropies_and_their_gradients_are_finite(kind: str
             assert finite(terms.log_prob, terms.entropy, gradient.outputs)
 
 
-def a_batch(rng: np.random.Generator, rows: int) -> tuple[Evaluation, PPOBatch]:
+def a_batch(rng: np.random.Generator, rows: int) -> tuple[Evaluation, RolloutBatch]:
     def tensor(array: Array) -> torch.Tensor:
         return torch.from_numpy(np.asarray(array, np.float32))
 
@@ -204,8 +205,9 @@ def a_batch(rng: np.random.Generator, rows: int) -> tuple[Evaluation, PPOBatch]:
     log_probs = rng.standard_normal(rows)
     share = shares(masks(rng, (rows,)))
     values = rng.standard_normal(rows) * rng.choice([1e-30, 1.0, 1e15])
-    batch = PPOBatch({}, {}, tensor(log_probs), tensor(values), tensor(normalized(rng.standard_normal(rows), share)),
-                     tensor(rng.standard_normal(rows)), tensor(share))  # fmt: skip
+    advantages = tensor(normalized(rng.standard_normal(rows), share))
+    returns = tensor(rng.standard_normal(rows))
+    batch = RolloutBatch({}, {}, tensor(log_probs), tensor(values), advantages, returns, tensor(share))
     now = tensor(log_probs + apart * rng.standard_normal(rows)).requires_grad_()
     return Evaluation(now, tensor(rng.random(rows)), tensor(values + rng.standard_normal(rows)).requires_grad_()), batch
 
@@ -223,7 +225,7 @@ def test_F5_losses_and_their_gradients_are_finite_and_equal_on_every_path() -> N
             losses.clip_fraction(now.log_prob, batch, clip_param=options.clip_param),
         ]
         (figures[0] + options.value_coef * figures[1]).backward()  # type: ignore[no-untyped-call]
-        in_numpy = batch._replace(**{name: getattr(batch, name).numpy() for name in PPOBatch._fields[2:]})
+        in_numpy = batch._replace(**{name: getattr(batch, name).numpy() for name in RolloutBatch._fields[2:7]})
         with torch.no_grad():
             both = (
                 derivatives(now, batch, options),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -207,13 +207,35 @@ def test_G_the_command_for_sessions_refuses_in_one_line(cold: Cold, tmp_path: Pa
 
 
 ID = ["--model", "CartPole-v1"]
+_WRAPPERS = "digideep.environment.wrappers.config"
+_STACK = f'{{"type": "{_WRAPPERS}:FrameStackConfig", "n": 2}}'
+# What `--wrappers` does not take, and a word that the line has to say of each.
+NO_WRAPPERS: Mapping[str, str] = {
+    **dict.fromkeys(["", " ", "{", "[{}", f"[{_STACK}", f"[{_STACK},]", '[{"n": 1, "n": 2}]'], "--wrappers"),
+    **dict.fromkeys(["{}", "null", "3", '"x"', "[1]", "[[]]", _STACK, "[" * 3000], "--wrappers"),
+    "\udcff": "command line",
+    "[{}]": "/env/wrappers/0",
+    '[{"n": 2}]': "/env/wrappers/0",
+    '[{"type": 3}]': "/env/wrappers/0/type",
+    '[{"type": "x"}]': "/env/wrappers/0/type",
+    '[{"type": "none_at_all:X"}]': "none_at_all",
+    '[{"type": "os:system"}]': "os:system",
+    '[{"type": "digideep.environment.config:EnvConfig"}]': "EnvConfig",
+    f'[{{"type": "{_WRAPPERS}:FrameStack"}}]': "'FrameStack'",
+    f'[{{"type": "{_WRAPPERS}:FrameStackConfig", "m": 2}}]': "'m'",
+    f'[{{"type": "{_WRAPPERS}:FrameStackConfig", "n": "x"}}]': "/env/wrappers/0/n",
+    f'[{_STACK}, {{"type": "{_WRAPPERS}:FrameStackConfig", "n": 0}}]': "/env/wrappers/1/n",
+    f'[{{"type": "{_WRAPPERS}:AtariPreprocessingConfig"}}]': "AtariPreprocessingConfig",
+    f'[{{"type": "{_WRAPPERS}:MaskObservationConfig", "keep": [9]}}]': "MaskObservation",
+}
 PLAY: Sequence[Sequence[str]] = [
     [], ["--model"], ["--model", ""], ["--model="], ["--model", "CartPol-v1"], ["--model", "CartPole-v9"],
     ["--model", "a b"], ["--model", "\udcff"], ["--model", "x\n\x1b[2J"], ["--model", "none_at_all:X-v0"],
     ["--model", ":CartPole-v1"], ["--model", "../x:Y-v0"], ["--model", "CartPole-v1:"], [*ID, "--modul", "x"],
     [*ID, "--module", ""], [*ID, "--module", "none_at_all"], [*ID, "--module", "../x"], [*ID, "extra"],
     [*ID, "--env-kwargs"], [*ID, "--env-kwargs", ""], [*ID, "--env-kwargs", "{"], [*ID, "--env-kwargs", "[1]"],
-    [*ID, "--env-kwargs", '{"none_at_all": 1}'],
+    [*ID, "--env-kwargs", '{"none_at_all": 1}'], [*ID, "--wrappers"], ["--wrappers", "[]"],
+    [*ID, "--wrappers", "[]", "--wrappers", "[]"],
 ]  # fmt: skip
 PLAY_ONLY: Sequence[Sequence[str]] = [
     [*ID, "--runs", "0"], [*ID, "--runs", "x"], [*ID, "--runs", "-1"], [*ID, "--runs"], [*ID, "--n-step", "1.5"],
@@ -222,6 +244,7 @@ PLAY_ONLY: Sequence[Sequence[str]] = [
     ["--replay", "/dev/null"], ["--replay"], ["--list-include", "("], ["--list-include", "[", "--list-exclude", "x"],
     [*ID, "--list-exclude", "x"], ["--list-include", ".", "--list-exclude", "("], ["--list-include"], ["--pdb"],
     [*ID, "--pdb"], ["--list-include", ".", "--module", "none_at_all"],
+    ["--list-include", ".", "--wrappers", "[]"],
     [*ID, "--trust-session"], ["--trust-session"], ["--trust-session", "--replay", "none"],
 ]  # fmt: skip
 
@@ -233,6 +256,31 @@ def test_G_the_commands_for_environments_refuse_in_one_line(cold: Cold, tmp_path
     found = [line for argv in cases for line in cold.complaints(program, *argv, cwd=tmp_path, heavy=["gymnasium"])]
 
     assert found == []
+
+
+@pytest.mark.parametrize("program", ["play", "check"])
+def test_G_wrappers_that_do_not_fit_are_named(cold: Cold, tmp_path: Path, program: str) -> None:
+    found: list[str] = []
+    for value, name in NO_WRAPPERS.items():
+        words = [*ID, "--wrappers", value]
+        found += cold.complaints(program, *words, cwd=tmp_path, names=[name], heavy=["gymnasium"])
+
+    assert found == []
+
+
+@pytest.mark.parametrize("program", ["play", "check"])
+def test_G_wrappers_that_fit_are_taken(cold: Cold, tmp_path: Path, program: str) -> None:
+    few = ["--n-step", "3"] if program == "play" else []
+
+    answers = {
+        value: cold.ask(program, *ID, *few, "--wrappers", value, cwd=tmp_path)
+        for value in ("[]", f"[{_STACK}]", f"[{_STACK}, {_STACK}]")
+    }
+
+    assert {value: (answer.code, answer.err) for value, answer in answers.items()} == dict.fromkeys(answers, (0, ""))
+    assert [answer.heavy for answer in answers.values()] == [["gymnasium"]] * 3
+    if program == "check":
+        assert [shape for shape in ("(4,)", "(2, 4)", "(2, 2, 4)") if shape not in str(answers)] == []
 
 
 def test_G_the_tables_know_every_option_of_the_other_programs() -> None:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from fakes import TOY_DIRECTORY, Ended, Program, differences, monitor_rows
 
 import digideep.testing
 
 TOYS = sorted(path.stem for path in Path(digideep.testing.__file__).parent.glob("toy_*.py"))
 """Modules of `digideep.testing`, one a method: `toy_ppo`, ..."""
+EVERY_DAY = ("toy_ppo", "toy_q")
+"""One method with a memory of its last chunk and one with a replay memory: every test has these. The other methods are
+in the everyday run of B1, and where what only they have is saved, tested or damaged; the nightly run has all."""
+
+
+def toys(*more: str) -> list[Any]:
+    """Return all toys as parameters, of which those of every day and `more` are not left to the nightly run."""
+    assert set(more) <= set(TOYS), more
+    return [parameter(toy, everyday=toy in EVERY_DAY or toy in more) for toy in TOYS]
+
+
+def parameter(*values: Any, everyday: bool) -> Any:
+    """Return a parameter of a test, which may be left to the nightly run."""
+    return pytest.param(*values, marks=() if everyday else pytest.mark.nightly)
 
 
 def arguments(toy: str, directory: Path, name: str, *assignments: str, draws: bool = True) -> list[str]:

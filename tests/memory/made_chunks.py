@@ -91,3 +91,58 @@ class EveryRow:
                     [float(row < newest and masks[row + 1] == 1.0) for row in rows],
                 )
         return found
+
+
+class Pictures:
+    """Chunks whose observations are stacks of the last `stack` pictures, the first of an episode in all places.
+
+    Args:
+        breaks: how likely an environment begins anew between two chunks.
+        opens: whether the very first row opens episodes; else it stands in the middle of some.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_envs: int = 3,
+        steps: int = 4,
+        stack: int = 4,
+        seed: int = 0,
+        breaks: float = 0.0,
+        opens: bool = True,
+        shape: tuple[int, ...] = (2, 3),
+    ) -> None:
+        self.num_envs, self.steps, self.stack, self._breaks = num_envs, steps, stack, breaks
+        self._rng = np.random.default_rng(seed)
+        self._shape = shape
+        self._stacks = self._rng.integers(256, size=(num_envs, stack, *shape), dtype=np.uint8)
+        self._masks = np.ones(num_envs, np.float32)
+        if opens:
+            self._push(np.zeros(num_envs, bool))
+
+    def chunk(self) -> Chunk:
+        """Return the next chunk, in arrays of its own."""
+        rows = (self.steps + 1, self.num_envs)
+        slab = {
+            "/observations/observation": np.empty((*rows, *self._stacks.shape[1:]), np.uint8),
+            "/masks": np.empty(rows, np.float32),
+            "/rewards": self._rng.standard_normal(rows).astype(np.float32),
+            "/agents/agent/actions": self._rng.integers(5, size=rows),
+        }
+        for row in range(self.steps + 1):
+            if row > 0:
+                self._push(self._rng.random(self.num_envs) < 0.8)
+            elif self._breaks:
+                self._push(np.ones(self.num_envs, bool), where=self._rng.random(self.num_envs) < self._breaks)
+            slab["/observations/observation"][row], slab["/masks"][row] = self._stacks, self._masks
+        return Chunk({key: array.swapaxes(0, 1) for key, array in slab.items()}, ChunkMeta(0, 0, 0, 0))
+
+    def _push(self, goes_on: Array, *, where: Array | None = None) -> None:
+        """Show the next picture, as the next of an episode or as the first; with `where` the first, only there."""
+        fresh = self._rng.integers(256, size=(self.num_envs, *self._shape), dtype=np.uint8)
+        opens = ~goes_on if where is None else where
+        if where is None:
+            self._stacks = np.concatenate((self._stacks[:, 1:], fresh[:, None]), axis=1)
+            self._masks = goes_on.astype(np.float32)
+        self._stacks[opens] = fresh[opens][:, None]
+        self._masks[opens] = 0.0

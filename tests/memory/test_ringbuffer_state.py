@@ -219,8 +219,8 @@ def test_saving_and_loading_need_the_memory_of_one_segment() -> None:
     check_equal(memory, loaded)
 
 
-def test_segments_have_about_half_a_megabyte_and_are_never_too_many() -> None:
-    assert block_rows(1_000_000, row_bytes=100) == 5242
+def test_segments_have_about_400_kilobytes_and_are_never_too_many() -> None:
+    assert block_rows(1_000_000, row_bytes=100) == 4096
     assert block_rows(100_000_000, row_bytes=100) == 100_000  # a thousand of ten megabytes
     assert block_rows(500, row_bytes=200) == 62  # a small memory is saved in parts too
     assert block_rows(50, row_bytes=10**7) == 1

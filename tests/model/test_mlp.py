@@ -9,7 +9,8 @@ import torch
 
 from digideep.errors import ConfigError, SpaceError
 from digideep.model.config import MLPConfig
-from digideep.model.mlp import ActorCriticMLP, FrozenMLP
+from digideep.model.frozen import FrozenMLP
+from digideep.model.mlp import ActorCriticMLP
 from digideep.model.observations import FlatObservations, as_tensor, flat_rows, flat_size, zero_observations
 from digideep.model.packed import PackedMLP
 from digideep.spec import ArraySpec

@@ -20,7 +20,7 @@ def test_a_description_has_every_knob_with_value_type_unit_and_meaning() -> None
         "value": 1.0,
         "type": "number",
         "unit": "",
-        "meaning": "learning rate of Adam at frame 0",
+        "meaning": "learning rate at frame 0",
         "path": "/agents/agent/lr",
     }
     assert (knobs["save_interval"]["unit"], knobs["save_interval"]["path"]) == ("epochs", "/runner/save_int")

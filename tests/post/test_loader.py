@@ -222,7 +222,8 @@ from pathlib import Path
 warnings.simplefilter("ignore")
 sys.dont_write_bytecode = True
 import numpy as np
-from digideep.agent.policy import build_policy, named_arrays
+from digideep.agent.modules import named_arrays
+from digideep.agent.policy import build_policy
 from digideep.errors import TrustError
 from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
 from digideep.pipeline.layout import SessionPaths, read_meta

@@ -14,7 +14,8 @@ import pytest
 from fakes import Ended, checkpoints, differences, read, rows, state
 from toys import arguments
 
-from digideep.memory.config import RingBufferConfig, RollBufferConfig
+from digideep.memory.config import PrioritizedBufferConfig, RingBufferConfig, RollBufferConfig
+from digideep.memory.prioritized import PrioritizedBuffer
 from digideep.memory.ringbuffer import RingBuffer
 from digideep.memory.rollbuffer import RollBuffer
 from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
@@ -128,6 +129,25 @@ def test_a_larger_memory_is_a_setting_that_keeps_what_there_was(command: Run, tm
     assert read(session / "summary.json")["state"] == "done"
 
 
+PRIORITISED = [
+    "/memory/train/type=digideep.memory.config:PrioritizedBufferConfig",
+    "/memory/train/frame_stack=2",
+    'wrappers=[{"type": "digideep.environment.wrappers.config:FrameStackConfig", "n": 2}]',
+]
+
+
+def test_a_prioritised_memory_of_pictures_goes_on_to_the_same_bits(command: Run, tmp_path: Path) -> None:
+    straight = command(*arguments("toy_q", tmp_path, "pictures", IN_PROCESS, *PRIORITISED)).session
+    argv = arguments("toy_q", tmp_path, "halved", IN_PROCESS, *PRIORITISED, "max_exec_iter=2")
+    session = command(*argv, expect=75).session
+
+    command("--load-checkpoint", str(session), "--resume", "--set", "/runner/max_iter=0")
+
+    assert differences(straight, session) == []
+    assert state(session)["memory.train"].keys() == {"cursor", "segments", "priorities", "greatest"}
+    assert state(session)["memory.train"]["cursor"]["frame_stack"] == 2
+
+
 FACTS = CheckpointMeta(
     epoch=1, cycle=1, frame=1, episode=1, exactness="exact", parent=None, versions={}, threads={}, device="cpu",
     params_sha256="0" * 64,
@@ -135,10 +155,16 @@ FACTS = CheckpointMeta(
 
 
 def made_chunk(number: int, *, steps: int = 8, size: int = 30) -> Chunk:
+    """Return a chunk that opens episodes, with observations that are stacks of two pictures."""
     rng = np.random.default_rng(number)
+    masks = (rng.random((2, steps + 1)) < 0.8).astype(np.float32)
+    masks[:, 0] = 0.0
+    pictures = rng.integers(256, size=(2, steps + 1, 4), dtype=np.uint8)
+    before = np.where(masks[..., None] == 1.0, np.roll(pictures, 1, axis=1), pictures)
     arrays = {
-        "/masks": (rng.random((2, steps + 1)) < 0.8).astype(np.float32),
+        "/masks": masks,
         "/frames": rng.integers(256, size=(2, steps + 1, size), dtype=np.uint8),
+        "/observations/observation": np.stack((before, pictures), axis=2),
     }
     return Chunk(arrays, ChunkMeta(0, 0, 0, 0))
 
@@ -184,6 +210,11 @@ MEMORIES: dict[str, Callable[[], Any]] = {
     "roll": lambda: RollBuffer(RollBufferConfig(), name="train"),
     "ring": lambda: RingBuffer(RingBufferConfig(capacity=40), name="train"),
     "wide ring": lambda: RingBuffer(RingBufferConfig(capacity=4000), name="train"),
+    "ring of pictures": lambda: RingBuffer(RingBufferConfig(capacity=40, frame_stack=2), name="train"),
+    "prioritised": lambda: PrioritizedBuffer(PrioritizedBufferConfig(capacity=40), name="train"),
+    "wide prioritised, of pictures": lambda: PrioritizedBuffer(
+        PrioritizedBufferConfig(capacity=4000, frame_stack=2), name="train"
+    ),
 }
 
 
@@ -195,6 +226,9 @@ def test_every_memory_comes_back_from_a_checkpoint_whatever_is_made_first(
     memory, loaded = MEMORIES[kind](), MEMORIES[kind]()
     for number in range(7):
         memory.store(made_chunk(number))
+        if "prioritised" in kind:
+            batch = memory.sample(SampleSpec(20), np.random.default_rng(number))
+            memory.update_priorities(batch["/indices"], np.arange(1.0, 21.0), batch["/generations"])
     store = CheckpointStore(tmp_path / "checkpoints", session_id="one", run_id="first")
     store.save(1, [Component("memory.train", "memory", 1, memory.state_dict())], meta=FACTS, logs={})
     saved = CheckpointStore(tmp_path / "checkpoints", session_id="one", run_id="second").load(1).components

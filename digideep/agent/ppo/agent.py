@@ -1,47 +1,25 @@
-"""PPO: what it remembers, one update from one chunk, and the way in and out of checkpoints."""
+"""PPO: its loss, its minibatches, and what they need of the policy."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import logging
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from collections.abc import Iterator
 
-import numpy as np
 import torch
 
-from digideep.agent.base import Agent, FlatArray, GradientOutput, overridden
-from digideep.agent.crash import CrashBatch, Origin, carry
-from digideep.agent.devicetimer import device_block
-from digideep.agent.policy import build_policy, load_named, named_arrays
+from digideep.agent.base import overridden
 from digideep.agent.ppo import losses
-from digideep.agent.ppo.batches import Rollout, make_rollout, minibatches, own_array
-from digideep.agent.ppo.config import LOG_STD_BOUND, PPOConfig
-from digideep.agent.ppo.crash import bad_numbers, batch_of, crash_batch, first_bad
-from digideep.agent.ppo.learner import choose_path, fused_gradients, packed_gradients, reference_gradients
-from digideep.agent.ppo.losses import FIGURES, Losses, LossOptions, PPOBatch
-from digideep.agent.ppo.policy import FrozenPolicy, LatePPOActor, PPOActor
-from digideep.agent.returns import explained_variance, gae
+from digideep.agent.ppo.config import PPOConfig
+from digideep.agent.ppo.losses import FIGURES, Losses, LossOptions
+from digideep.agent.rollout.agent import RolloutAgent
+from digideep.agent.rollout.batches import Rollout, RolloutBatch, minibatches
+from digideep.agent.rollout.learner import Derivatives
 from digideep.agent.schedules import linear
-from digideep.errors import NonFiniteError
 from digideep.model.distributions import Either
-from digideep.model.flat import AdamState, FlatAdam, FlatParameters
+from digideep.model.flat import FlatAdam, FlatOptimiser
 from digideep.model.heads import Evaluation
-from digideep.spec import EnvSpec
-from digideep.types import Chunk, Counters, StateDict, Store
-from digideep.utility.differences import check_parts
-from digideep.utility.imports import BUILT_IN
-from digideep.utility.profiling import timer_block
-from digideep.utility.seeding import derive, generator, generator_state, set_generator_state
-from digideep.utility.statistics import Normalizer
 
-__all__ = ["LOSS_METHODS", "PPOAgent", "PPOState"]
-
-logger = logging.getLogger(__name__)
-
-Array: TypeAlias = np.ndarray[Any, Any]
+__all__ = ["LOSS_METHODS", "PPOAgent"]
 
 LOSS_METHODS = ("loss", "policy_loss", "value_loss", "entropy_bonus")
 """Methods that only the reference path calls: overriding one puts an agent on it."""
@@ -49,158 +27,19 @@ LOSS_METHODS = ("loss", "policy_loss", "value_loss", "entropy_bonus")
 _KL = FIGURES.index("approx_kl")
 
 
-class PPOState(NamedTuple):
-    """Everything that the next update depends on. Schedules are functions of the frame and have no state."""
-
-    policy: dict[str, Array]
-    optimiser: dict[str, Any]
-    updates: int
-    generators: dict[str, Any]
-
-
-class PPOAgent(Agent):
+class PPOAgent(RolloutAgent):
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347); README.md lists every detail.
 
     Subclasses may override `loss`, `policy_loss`, `value_loss` and `entropy_bonus`, which puts them on the reference
-    path, and `advantages`, which both paths call.
-
-    Args:
-        config: the hyperparameters.
-        name: of the agent, as in the parameters.
-        spec: the environment's spaces.
-        memory: holds the chunks it learns from.
-        device: where the network lives.
-        seed: of the run; weights, actions and shuffles have streams of their own, derived from it and the name.
-        monitor: takes `update/<name>/...` once per update.
-        allowed: packages that the network's class may come from.
+    path, and `advantages`, which both paths call. An update takes all epochs, or ends with the minibatch whose
+    approximate KL exceeds `target_kl`.
     """
 
-    parts = ("policy",)
     loss_names = FIGURES
+    draws = ("actions", "shuffle")
+    config: PPOConfig
 
-    def __init__(
-        self,
-        config: PPOConfig,
-        *,
-        name: str,
-        spec: EnvSpec,
-        memory: Store,
-        device: str,
-        seed: int,
-        monitor: Callable[[str, float], None],
-        allowed: Sequence[str] = BUILT_IN,
-    ) -> None:
-        self.config = config
-        self.name = name
-        self.spec = spec
-        self._memory = memory
-        self._monitor = monitor
-        self._device = torch.device(device)
-        self.policy = build_policy(
-            config.model,
-            spec,
-            seed=derive(seed, "agents", name, "weights"),
-            log_std_init=config.log_std_init,
-            where=f"/agents/{name}/model",
-            device=device,
-            allowed=allowed,
-        )
-        self._flat = FlatParameters(self.policy)
-        self._adam = FlatAdam(self._flat, eps=config.adam_eps)
-        self._action_rng = generator(seed, "agents", name, "actions")
-        self._shuffle_rng = generator(seed, "agents", name, "shuffle")
-        self._updates = 0
-        self._frozen: FrozenPolicy | None = None
-        self._waits = self._device.type == "cpu"  # for each loss and gradient, to look at it
-        self._broken = torch.zeros((), device=self._device)  # 1 once a loss or gradient that nobody waited for was bad
-        self._has_warned = False  # not part of the state: each process may say it once
-        self.lr = config.lr
-        self.clip_param = config.clip_param
-        replaced = overridden(self, PPOAgent, methods=LOSS_METHODS)
-        self._path = choose_path(self.policy, device=self._device, replaced=replaced, owner=type(self).__name__)
-        self.path = self._path.told
-        self._prepare_block, self._step_block = timer_block("prepare"), device_block("step", self._device)
-
-    @property
-    def network_class(self) -> str:
-        """Return `mlp`, `cnn` or `rnn` where the network's class says so, else `custom`."""
-        return str(getattr(self.policy.network, "network_class", "custom"))
-
-    def actor(self, normalizer: Normalizer) -> PPOActor:
-        """Return the policy of now; actors between two updates share one copy of the weights."""
-        if self._frozen is None:
-            self._frozen = FrozenPolicy(self.policy)
-        kind = PPOActor if self._frozen.outputs is None else LatePPOActor
-        return kind(
-            self._frozen,
-            normalizer=normalizer,
-            rng=self._action_rng,
-            name=self.name,
-            policy_version=self._updates,
-        )
-
-    def update(self, normalizer: Normalizer, counters: Counters) -> None:
-        """Learn from the newest chunk: all epochs, or until a minibatch's approximate KL exceeds `target_kl`."""
-        with self._prepare_block:
-            self._flat.check()
-            chunk = self._memory.last_chunk()
-            # Schedules stand where the chunk began: the first update uses the value of frame 0.
-            self._follow_schedules(counters.env_steps - chunk.meta.env_steps)
-            rollout = self.prepare(chunk, normalizer)
-        if self._path.packed is None:
-            self.policy.train()
-        # What overflows is told as a loss or a gradient that is not finite.
-        before = generator_state(self._shuffle_rng) if not self._waits else {}
-        with np.errstate(over="ignore", invalid="ignore"):
-            figures, norms = self._learn(rollout)
-        if self._path.packed is None:
-            self.policy.eval()
-        if not self._waits and bool(self._broken):
-            self._refuse_later(rollout, figures=figures, norms=norms, shuffle=before)
-        self._updates += 1
-        self._frozen = None
-        self._report(rollout, figures=figures, norms=norms)
-
-    def prepare(self, chunk: Chunk, normalizer: Normalizer) -> Rollout:
-        """Return the rows of a chunk, normalised, with advantages and returns."""
-        arrays, prefix = chunk.arrays, f"/agents/{self.name}"
-        observations = {slot: arrays[f"/observations/{slot}"] for slot in self.spec.observations}
-        newest = {slot: array[:, -1] for slot, array in observations.items()}
-        values = np.array(arrays[f"{prefix}/artifacts/values"])
-        # Nobody has acted on the newest observation yet: its value is missing in the chunk.
-        values[:, -1] = self.actor(normalizer).predict(newest, rowwise=False).values
-        masks = own_array(arrays, "masks", prefix=prefix)
-        advantages = self.advantages(
-            normalizer.rewards(own_array(arrays, "rewards", prefix=prefix)[:, :-1]),
-            values,
-            terminations=own_array(arrays, "terminations", prefix=prefix)[:, :-1],
-            masks=masks,
-        )
-        actions = {slot: arrays[f"{prefix}/actions{'/' if slot else ''}{slot}"] for slot in self.spec.actions}
-        return make_rollout(
-            observations=normalizer.observations({slot: array[:, :-1] for slot, array in observations.items()}),
-            actions={slot: array[:, :-1] for slot, array in actions.items()},
-            log_probs=arrays[f"{prefix}/artifacts/log_probs"][:, :-1],
-            values=values[:, :-1],
-            advantages=advantages,
-            weights=masks[:, 1:],
-            device=self._path.device,
-            channels_last=bool(getattr(self.policy.network, "wants_channels_last", False)),
-        )
-
-    def advantages(self, rewards: Array, values: Array, *, terminations: Array, masks: Array) -> Array:
-        """Return advantages `[N, T]` from rewards `[N, T]` and values `[N, T+1]`; 0 for rows that are not real."""
-        config = self.config
-        return gae(
-            rewards,
-            values,
-            terminations=terminations,
-            masks=masks,
-            discount=config.gamma,
-            gae_lambda=config.gae_lambda,
-        )
-
-    def loss(self, batch: PPOBatch, evaluated: Evaluation) -> Losses:
+    def loss(self, batch: RolloutBatch, evaluated: Evaluation) -> Losses:
         """Return the total loss of a minibatch and the figures that go with it."""
         policy_loss = self.policy_loss(batch, evaluated)
         value_loss = self.value_loss(batch, evaluated)
@@ -216,175 +55,49 @@ class PPOAgent(Agent):
             clip_fraction=losses.clip_fraction(log_prob, batch, clip_param=self.clip_param),
         )
 
-    def policy_loss(self, batch: PPOBatch, evaluated: Evaluation) -> torch.Tensor:
+    def policy_loss(self, batch: RolloutBatch, evaluated: Evaluation) -> torch.Tensor:
         """Return the loss of the policy, a scalar."""
         return losses.clipped_surrogate(evaluated.log_prob, batch, clip_param=self.clip_param)
 
-    def value_loss(self, batch: PPOBatch, evaluated: Evaluation) -> torch.Tensor:
+    def value_loss(self, batch: RolloutBatch, evaluated: Evaluation) -> torch.Tensor:
         """Return the loss of the value function, a scalar, before `value_coef`."""
         return losses.clipped_value_loss(evaluated.values, batch, value_clip=self.config.value_clip)
 
-    def entropy_bonus(self, batch: PPOBatch, evaluated: Evaluation) -> torch.Tensor:
+    def entropy_bonus(self, batch: RolloutBatch, evaluated: Evaluation) -> torch.Tensor:
         """Return the mean entropy, a scalar, before `entropy_coef`."""
         return losses.entropy_bonus(evaluated.entropy, batch)
 
-    def gradients(self, batch: PPOBatch, part: str = "policy") -> GradientOutput:
-        """Return the gradient for a minibatch, in the buffer that the parameters' `.grad` are views of."""
-        gradients = self._flat.gradients
+    def derivatives(self, evaluated: Evaluation, batch: RolloutBatch) -> Derivatives:
+        """Return the derivatives of the total loss by what the policy says, without autograd."""
         config = self.config
         options = LossOptions(self.clip_param, config.value_clip, config.value_coef, config.entropy_coef)
-        if self._path.packed is not None:
-            figures = packed_gradients(self.policy, batch, network=self._path.packed, options=options)
-            return GradientOutput(gradients, figures)
-        gradients.zero_()
-        if self._path.is_reference:
-            return GradientOutput(gradients, reference_gradients(self.policy, batch, loss=self.loss))
-        return GradientOutput(gradients, fused_gradients(self.policy, batch, options=options))
+        return losses.derivatives(evaluated, batch, options)
 
-    def apply(self, flat: FlatArray, part: str = "policy") -> torch.Tensor | float:
-        """Clip the gradient, take a step of Adam, and return the norm that the gradient had.
+    def replaced_losses(self) -> list[str]:
+        """Return the names of the losses that somebody has overridden."""
+        return overridden(self, PPOAgent, methods=LOSS_METHODS)
 
-        Raises:
-            NonFiniteError: the gradient is not finite; nothing has moved. On a GPU nothing moves either, but the error
-                waits for the end of the update, so that no step has to wait for the device.
-        """
-        if flat is not self._flat.gradients:
-            self._flat.gradients.copy_(flat)
-        norm = self._flat.clip_gradients(self.config.max_grad_norm)
-        if isinstance(norm, float):
-            if not math.isfinite(norm):
-                raise NonFiniteError(self._refusal(f"gradient, found norm {norm}"))
-            self._adam.step(self.lr)
-        else:
-            self._broken = torch.maximum(self._broken, (~torch.isfinite(norm)).to(self._broken.dtype))
-            self._adam.step(self.lr, skip=self._broken)
-        if self.policy.log_std is not None:
-            self.policy.log_std.data.clamp_(-LOG_STD_BOUND, LOG_STD_BOUND)
-        return norm
+    def make_optimiser(self) -> FlatOptimiser:
+        """Return Adam."""
+        return FlatAdam(self._flat, eps=self.config.adam_eps)
 
-    def batch_of(self, arrays: Mapping[str, Array]) -> PPOBatch:
-        """Return the minibatch in the arrays of a `CrashBatch`, for `gradients`."""
-        return batch_of(arrays, spec=self.spec, device=self._path.device)
-
-    def publish(self) -> tuple[int, FlatArray]:
-        """Return the number of updates and a copy of the trainable parameters."""
-        return self._updates, self._flat.values.clone()
-
-    def policy_state(self) -> StateDict:
-        """Return what another run can start from: the policy without optimiser and generators."""
-        return {"policy": named_arrays(self.policy)}
-
-    def load_policy_state(self, state: StateDict) -> None:
-        """Take over the policy of `policy_state` or `state_dict`, and nothing else.
-
-        Raises:
-            CheckpointError: its tensors are not those of this policy.
-        """
-        load_named(self.policy, state["policy"], where=f"agents.{self.name}/policy")
-        self._frozen = None
-
-    def state_dict(self) -> StateDict:
-        """Return everything that the next update depends on, as plain data that later updates do not touch."""
-        state = PPOState(
-            policy=named_arrays(self.policy, lends=self.lends),
-            optimiser=self._adam.state(lends=self.lends)._asdict(),
-            updates=self._updates,
-            generators={"actions": generator_state(self._action_rng), "shuffle": generator_state(self._shuffle_rng)},
-        )
-        return state._asdict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Take over what `state_dict` returned.
-
-        Raises:
-            CheckpointError: a part is missing or surplus, or is not of this agent; do not use the agent then.
-        """
-        where = f"agents.{self.name}"
-        check_parts(state, PPOState._fields, where=where)
-        loaded = PPOState(**state)
-        check_parts(loaded.optimiser, AdamState._fields, where=f"{where}/optimiser")
-        check_parts(loaded.generators, ("actions", "shuffle"), where=f"{where}/generators")
-        self.load_policy_state(state)
-        self._adam.load_state(AdamState(**loaded.optimiser), where=f"{where}/optimiser")
-        self._updates = int(loaded.updates)
-        set_generator_state(self._action_rng, loaded.generators["actions"])
-        set_generator_state(self._shuffle_rng, loaded.generators["shuffle"])
-
-    def _learn(self, rollout: Rollout) -> tuple[list[Either], list[torch.Tensor | float]]:
-        config = self.config
-        figures: list[Either] = []
-        norms: list[torch.Tensor | float] = []
-        for batch in self._minibatches(rollout):
-            with self._step_block:
-                output = self.gradients(batch, "policy")
-                self._check_losses(output.losses, batch)
-                figures.append(output.losses)
-                # Reading the KL waits for a GPU, so only where somebody has asked for it.
-                if config.target_kl is not None and float(output.losses[_KL]) > config.target_kl:
-                    return figures, norms
-                try:
-                    norms.append(self.apply(output.flat, "policy"))
-                except NonFiniteError as error:
-                    raise carry(error, self._kept(batch, output.losses)) from None
-        return figures, norms
-
-    def _minibatches(self, rollout: Rollout) -> Iterator[PPOBatch]:
-        config = self.config
+    def minibatches(self, rollout: Rollout) -> Iterator[RolloutBatch]:
+        """Yield every row once an epoch, shuffled."""
+        config, rng = self.config, self._generators["shuffle"]
         for _ in range(config.update_epochs):
-            yield from minibatches(
-                rollout, self._shuffle_rng, size=config.minibatch_size, normalize=config.normalize_advantage
-            )
+            yield from minibatches(rollout, rng, size=config.minibatch_size, normalize=config.normalize_advantage)
 
-    def _check_losses(self, figures: Either, batch: PPOBatch) -> None:
-        """Refuse losses that are not finite before they move anything; on a GPU nobody waits to know."""
-        if not self._waits:
-            self._broken = torch.maximum(self._broken, (~torch.isfinite(figures).all()).to(self._broken.dtype))
-            return
-        if bad := bad_numbers(figures):
-            raise carry(NonFiniteError(self._refusal(f"loss, found {bad}")), self._kept(batch, figures))
+    def _is_over(self, figures: Either) -> bool:
+        # Reading the KL waits for a GPU, so only where somebody has asked for it.
+        target = self.config.target_kl
+        return target is not None and float(figures[_KL]) > target
 
-    def _refuse_later(
-        self, rollout: Rollout, *, figures: list[Either], norms: list[torch.Tensor | float], shuffle: StateDict
-    ) -> NoReturn:
-        """Refuse an update in which nothing has moved since its first bad step, whose minibatch is made again."""
-        step, bad = first_bad(figures, norms)
-        set_generator_state(self._shuffle_rng, shuffle)
-        batch = next(itertools.islice(self._minibatches(rollout), step, None))
-        raise carry(NonFiniteError(self._refusal(f"loss, found {bad}")), self._kept(batch, figures[step]))
-
-    def _kept(self, batch: PPOBatch, figures: Either) -> CrashBatch:
-        # Schedules are functions of the frame: what they gave stands in place of where they began.
-        config = dataclasses.replace(self.config, lr=self.lr, clip_param=self.clip_param)
-        origin = Origin(self.name, config, self.spec, self._updates)
-        return crash_batch(batch, figures, policy=self.policy, origin=origin)
-
-    def _follow_schedules(self, frame: int) -> None:
+    def _set_schedules(self, frame: int) -> None:
+        super()._set_schedules(frame)
         config = self.config
-        self.lr = linear(config.lr, config.lr_final, horizon=config.lr_horizon, frame=frame)
         self.clip_param = linear(
             config.clip_param, config.clip_param_final, horizon=config.clip_param_horizon, frame=frame
         )
-        if self.lr == 0.0 and not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "/agents/%s/lr_horizon: the learning rate is 0 from frame %d on and nothing is learnt any more",
-                self.name,
-                config.lr_horizon,
-            )
 
-    def _report(self, rollout: Rollout, *, figures: list[Either], norms: list[torch.Tensor | float]) -> None:
-        rows = [figure.tolist() for figure in figures] if self._waits else torch.stack(figures).tolist()
-        means = np.mean(rows, axis=0).tolist()
-        norm = sum(float(norm) for norm in norms) / max(len(norms), 1)
-        report = dict(zip(FIGURES, means, strict=True))
-        report["explained_variance"] = explained_variance(rollout.values, rollout.returns, rollout.weights)
-        report["lr"] = self.lr
-        report["grad_norm"] = norm
-        for figure, value in report.items():
-            self._monitor(f"update/{self.name}/{figure}", value)
-
-    def _refusal(self, found: str) -> str:
-        return (
-            f"agents/{self.name}: expected a finite {found} in update {self._updates}; nothing was changed by it; "
-            f"a smaller /agents/{self.name}/lr may help, and normalize_rewards where rewards are large"
-        )
+    def _config_now(self) -> PPOConfig:
+        return dataclasses.replace(self.config, lr=self.lr, clip_param=self.clip_param)

@@ -5,17 +5,17 @@ All means are weighted by `batch.shares`, which are 0 for rows that hold no real
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
-from digideep.model.distributions import Either
+from digideep.agent.rollout.batches import RolloutBatch
+from digideep.agent.rollout.learner import Derivatives
 from digideep.model.heads import Evaluation
 
 __all__ = [
     "FIGURES",
-    "Derivatives",
     "LossOptions",
     "Losses",
     "PPOBatch",
@@ -31,24 +31,10 @@ __all__ = [
 FIGURES = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 """Names of the figures that every gradient comes with, in order."""
 
+PPOBatch: TypeAlias = RolloutBatch
+"""The name that methods made from PPO have for the rows of a gradient step."""
 
 _LARGEST_LOG_RATIO = 80.0  # float32 ends at e^88: a greater ratio says no more, and infinity times 0 would be NaN
-
-
-class PPOBatch(NamedTuple):
-    """Rows of a rollout: observations and raw actions by slot `[B, ...]`, everything else `[B]`; in numpy or torch.
-
-    `log_probs` and `values` are those of the policy that acted; `advantages` are normalised if the configuration says
-    so; `shares` are the weights of the rows in means.
-    """
-
-    observations: dict[str, Either]
-    actions: dict[str, Either]
-    log_probs: Either
-    values: Either
-    advantages: Either
-    returns: Either
-    shares: Either
 
 
 class LossOptions(NamedTuple):
@@ -71,22 +57,13 @@ class Losses(NamedTuple):
     clip_fraction: torch.Tensor
 
 
-class Derivatives(NamedTuple):
-    """Derivatives of the total by log-probabilities, entropies and values, each `[B]`, and the figures `[5]`."""
-
-    by_log_prob: Either
-    by_entropy: Either
-    by_value: Either
-    figures: Either
-
-
-def probability_ratio(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
+def probability_ratio(log_prob: torch.Tensor, batch: RolloutBatch) -> torch.Tensor:
     """Return by how much more probable actions have become, `[B]`, at most e^80; its derivative is the ratio itself."""
     log_ratio = log_prob - batch.log_probs
     return torch.exp(log_ratio - (log_ratio - _LARGEST_LOG_RATIO).clamp(min=0.0).detach())
 
 
-def clipped_surrogate(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: float) -> torch.Tensor:
+def clipped_surrogate(log_prob: torch.Tensor, batch: RolloutBatch, *, clip_param: float) -> torch.Tensor:
     """Return the negative mean of the lesser of the two surrogates.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 7.
@@ -96,7 +73,7 @@ def clipped_surrogate(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: fl
     return -_mean(torch.minimum(ratio * batch.advantages, bounded * batch.advantages), batch)
 
 
-def clipped_value_loss(values: torch.Tensor, batch: PPOBatch, *, value_clip: float | None) -> torch.Tensor:
+def clipped_value_loss(values: torch.Tensor, batch: RolloutBatch, *, value_clip: float | None) -> torch.Tensor:
     """Return half the mean squared error, the greater of that of the value and of the value kept near the old one.
 
     Source: Engstrom et al. 2020, arXiv:2005.12729, section 3, "value function clipping".
@@ -108,7 +85,7 @@ def clipped_value_loss(values: torch.Tensor, batch: PPOBatch, *, value_clip: flo
     return 0.5 * _mean(squared, batch)
 
 
-def entropy_bonus(entropy: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
+def entropy_bonus(entropy: torch.Tensor, batch: RolloutBatch) -> torch.Tensor:
     """Return the mean entropy of the policy.
 
     Source: Mnih et al. 2016, arXiv:1602.01783, section 4.
@@ -116,7 +93,7 @@ def entropy_bonus(entropy: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
     return _mean(entropy, batch)
 
 
-def approximate_kl(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
+def approximate_kl(log_prob: torch.Tensor, batch: RolloutBatch) -> torch.Tensor:
     """Return the mean of (r - 1) - log r, an estimate of KL(old, new) that is never negative.
 
     Source: Schulman 2020, http://joschu.net/blog/kl-approx.html, estimator k3.
@@ -125,13 +102,13 @@ def approximate_kl(log_prob: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
     return _mean(probability_ratio(log_prob, batch) - 1.0 - log_ratio, batch)
 
 
-def clip_fraction(log_prob: torch.Tensor, batch: PPOBatch, *, clip_param: float) -> torch.Tensor:
+def clip_fraction(log_prob: torch.Tensor, batch: RolloutBatch, *, clip_param: float) -> torch.Tensor:
     """Return the share of rows whose probability ratio is further than `clip_param` from 1."""
     distance = (probability_ratio(log_prob, batch) - 1.0).abs()
     return _mean(distance > clip_param, batch)
 
 
-def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) -> Derivatives:
+def derivatives(evaluated: Evaluation, batch: RolloutBatch, options: LossOptions) -> Derivatives:
     """Return the derivatives of the total loss by what the policy says, without autograd, in numpy or torch.
 
     With w a share, A an advantage, r = exp(log_prob - old log_prob) and c the bound:
@@ -167,6 +144,6 @@ def derivatives(evaluated: Evaluation, batch: PPOBatch, options: LossOptions) ->
     return Derivatives(by_log_prob, shares * -options.entropy_coef, by_value, table @ shares)
 
 
-def _mean(values: torch.Tensor, batch: PPOBatch) -> torch.Tensor:
+def _mean(values: torch.Tensor, batch: RolloutBatch) -> torch.Tensor:
     mean: torch.Tensor = (values * batch.shares).sum()
     return mean

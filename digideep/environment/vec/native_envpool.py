@@ -10,7 +10,7 @@ from digideep.environment.config import EnvConfig
 from digideep.environment.make import arguments, created, logged_warnings, prepare
 from digideep.environment.vec.native_atari import atari_options, with_envpool
 from digideep.environment.vec.native_wrappers import FirstOfStack, unknown_wrapper
-from digideep.environment.wrappers.config import WrapperConfig
+from digideep.environment.wrappers.config import AtariPreprocessingConfig, WrapperConfig
 from digideep.environment.wrappers.wrap import wrapper_configs
 from digideep.utility.device import granted_cores
 from digideep.utility.imports import BUILT_IN, ENVIRONMENT_PACKAGES, import_module
@@ -76,7 +76,8 @@ def make_envpool(config: EnvConfig, *, num_envs: int, limit: int | None, allowed
     kwargs = arguments(config)
     is_one_picture = False
     if registered.id.startswith(_ALE):
-        options = atari_options(rest, stacks=True)
+        # EnvPool fills a stack where a game begins, but not where an episode does after a lost life.
+        options = atari_options(rest, stacks=not _ends_with_lives(rest))
         if options is None:
             return MadePool(None, [], f"EnvPool's {name} needs AtariPreprocessingConfig in /env/wrappers")
         if options.preprocessing.noop_max == 0:
@@ -101,3 +102,7 @@ def make_envpool(config: EnvConfig, *, num_envs: int, limit: int | None, allowed
 
     env: Any = created(lambda: Pool(make), registered=registered, kwargs=kwargs, entry=None)
     return MadePool(FirstOfStack(env) if is_one_picture else env, rest)
+
+
+def _ends_with_lives(configs: Sequence[WrapperConfig]) -> bool:
+    return any(isinstance(config, AtariPreprocessingConfig) and config.terminal_on_life_loss for config in configs)

@@ -8,7 +8,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from digideep.environment.wrappers.config import ClipRewardConfig, FrameStackConfig, SignRewardConfig, WrapperConfig
+from digideep.environment.wrappers.config import (
+    ClipRewardConfig,
+    FrameStackConfig,
+    MaskObservationConfig,
+    SignRewardConfig,
+    WrapperConfig,
+)
+from digideep.environment.wrappers.observation import shown_space
 from digideep.errors import CheckpointError, SpaceError
 
 __all__ = ["BatchWrapper", "FirstOfStack", "unknown_wrapper", "wrap_batch"]
@@ -121,7 +128,22 @@ class FirstOfStack(BatchWrapper):
         return (observations[:, 0], *others)
 
 
-_KNOWN = (FrameStackConfig, ClipRewardConfig, SignRewardConfig)
+class _Mask(BatchWrapper):
+    def __init__(self, env: Any, config: MaskObservationConfig) -> None:
+        super().__init__(env)
+        self.single_observation_space = shown_space(env.single_observation_space, config)
+        self._keep = np.array(config.keep)
+
+    def reset(self, *, seed: Any = None) -> tuple[Any, Any]:
+        observations, infos = self.env.reset(seed=seed)
+        return observations.take(self._keep, axis=1), infos
+
+    def step(self, actions: Any) -> Answer:
+        observations, *others = self.env.step(actions)
+        return (observations.take(self._keep, axis=1), *others)
+
+
+_KNOWN = (FrameStackConfig, ClipRewardConfig, MaskObservationConfig, SignRewardConfig)
 
 
 def unknown_wrapper(configs: Sequence[WrapperConfig]) -> str:
@@ -133,11 +155,13 @@ def wrap_batch(env: Any, configs: Sequence[WrapperConfig]) -> Any:
     """Return a vector environment inside those of `configs`, the first innermost; all of them are known.
 
     Raises:
-        SpaceError: frames are to be stacked of something that is no box.
+        SpaceError: frames are to be stacked of something that is no box, or elements kept of something not flat.
     """
     for config in configs:
         if isinstance(config, FrameStackConfig):
             env = _Stack(env, config)
+        elif isinstance(config, MaskObservationConfig):
+            env = _Mask(env, config)
         elif isinstance(config, ClipRewardConfig):
             env = _Rewards(env, _clip(config))
         else:

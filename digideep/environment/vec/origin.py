@@ -22,15 +22,18 @@ _LOW = (1 << 64) - 1
 def write_origin(words: Array, bare: Any, *, seed: int) -> None:
     """Note in `words`, uint64 [WORDS], what the environment `bare` is about to begin an episode with.
 
-    Gymnasium's generators are all of one kind; of another kind, or of none, nothing is known. Neither is it where an
-    episode goes on with the game of the one before, which the environment says by `goes_on`.
+    Gymnasium's generators are all of one kind; of another kind, or of none, nothing is known. Neither is it where the
+    environment draws from another one than Gymnasium's, or where an episode goes on with the game of the one before,
+    which the environment says by `goes_on`.
     """
     if seed >= 0:
         words[0], words[1] = _SEEDED, seed
         return
     rng = getattr(bare, "_np_random", None)
-    if getattr(bare, "goes_on", False) or not (
-        type(rng) is np.random.Generator and type(rng.bit_generator) is np.random.PCG64
+    if (
+        not (type(rng) is np.random.Generator and type(rng.bit_generator) is np.random.PCG64)
+        or getattr(bare, "goes_on", False)
+        or getattr(bare, "np_random", rng) is not rng
     ):
         words[0] = _UNKNOWN
         return

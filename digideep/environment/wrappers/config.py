@@ -7,7 +7,7 @@ wrappers are put around single environments or the whole is done by an environme
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from digideep.errors import ConfigError
 from digideep.utility.node import Config, setting
@@ -16,6 +16,8 @@ __all__ = [
     "AtariPreprocessingConfig",
     "ClipRewardConfig",
     "FrameStackConfig",
+    "MaskObservationConfig",
+    "MiniGridConfig",
     "SignRewardConfig",
     "WrapperConfig",
 ]
@@ -68,6 +70,40 @@ class ClipRewardConfig(WrapperConfig):
             raise ConfigError(
                 f"ClipRewardConfig/high: expected more than low, which is {self.low}, found {self.high}; raise it"
             )
+
+
+@dataclass(frozen=True)
+class MiniGridConfig(WrapperConfig):
+    """A grid world of minigrid as numbers: its cells, without the text of the mission.
+
+    Each cell is a kind of thing, a colour and a state. As bits it has 11 + 6 + 4 of them, of which each group has one
+    that is 1; as codes it has three bytes, the numbers of minigrid itself, which say little to a network.
+    Source: Chevalier-Boisvert et al. 2023, arXiv:2306.13831.
+    """
+
+    builds: ClassVar[str] = "digideep.environment.wrappers.minigrid:MiniGridView"
+
+    view: Literal["partial", "full"] = setting("partial", "what the agent sees before it, or the whole grid from above")
+    cells: Literal["bits", "codes"] = setting("bits", "one bit for each kind, colour and state, or minigrid's numbers")
+    direction: bool = setting(False, "whether the direction the agent looks in is shown beside the grid")
+
+
+@dataclass(frozen=True)
+class MaskObservationConfig(WrapperConfig):
+    """Some elements of a flat observation, the others hidden: positions without velocities, for policies with memory.
+
+    Source: Wierstra et al. 2010, "Recurrent policy gradients", where a pole is balanced without its velocities.
+    """
+
+    builds: ClassVar[str] = "digideep.environment.wrappers.observation:MaskObservation"
+
+    keep: tuple[int, ...] = setting((0,), "places of the elements that are shown, in that order", low=0)
+
+    def __post_init__(self) -> None:
+        """Check that something is left."""
+        super().__post_init__()
+        if not self.keep:
+            raise ConfigError("MaskObservationConfig/keep: expected at least one place, found []")
 
 
 @dataclass(frozen=True)

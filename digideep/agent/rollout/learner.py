@@ -15,20 +15,33 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from digideep.agent.policy import Policy
-from digideep.agent.ppo.losses import Losses, LossOptions, PPOBatch, derivatives
+from digideep.agent.policy import Policy, Sequences
+from digideep.agent.rollout.batches import RolloutBatch
 from digideep.model.distributions import Either
 from digideep.model.heads import Evaluation
 from digideep.model.mlp import ActorCriticMLP
 from digideep.model.packed import PackedMLP
 
-__all__ = ["Path", "choose_path", "fused_gradients", "packed_gradients", "reference_gradients"]
+__all__ = ["Derivatives", "Derive", "Path", "choose_path", "fused_gradients", "packed_gradients", "reference_gradients"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
+class Derivatives(NamedTuple):
+    """Derivatives of the total by log-probabilities, entropies and values, each `[B]`, and the figures `[F]`."""
+
+    by_log_prob: Either
+    by_entropy: Either
+    by_value: Either
+    figures: Either
+
+
+Derive: TypeAlias = Callable[[Evaluation, RolloutBatch], Derivatives]
+"""The derivatives of a loss by what the policy says, without autograd; in numpy or torch, as the batch is."""
+
+
 class _ByNetwork(NamedTuple):
-    """Derivatives of the loss by outputs `[K, B]`, values `[B]` and `log_std` `[D]`, and the figures `[5]`."""
+    """Derivatives of the loss by outputs `[K, B]`, values `[B]` and `log_std` `[D]`, and the figures `[F]`."""
 
     outputs: Either
     values: Either
@@ -66,25 +79,29 @@ def choose_path(policy: Policy, *, device: torch.device, replaced: Sequence[str]
 
 
 def reference_gradients(
-    policy: Policy, batch: PPOBatch, *, loss: Callable[[PPOBatch, Evaluation], Losses]
+    policy: Policy, batch: RolloutBatch, *, loss: Callable[[RolloutBatch, Evaluation], tuple[torch.Tensor, ...]]
 ) -> torch.Tensor:
-    """Add the gradient of `loss(batch, evaluated).total` to zeroed `.grad`; return the figures `[5]`."""
-    losses = loss(batch, policy.evaluate(batch.observations, batch.actions))
-    figures = torch.stack([figure.detach() for figure in losses[1:]])
+    """Add the gradient of the first that `loss(batch, evaluated)` gives to zeroed `.grad`; return the others `[F]`."""
+    total, *others = loss(batch, policy.evaluate(batch.observations, batch.actions, batch.sequences))
+    figures = torch.stack([figure.detach() for figure in others])
     # On a GPU nobody waits to know, and the gradient tells.
-    if losses.total.device.type == "cpu" and not math.isfinite(losses.total.item()):
+    if total.device.type == "cpu" and not math.isfinite(total.item()):
         if bool(torch.isfinite(figures).all()):  # somebody has made the total of something else
-            figures[0] = losses.total.detach()
+            figures[0] = total.detach()
         return figures
-    losses.total.backward()  # type: ignore[no-untyped-call]
+    total.backward()  # type: ignore[no-untyped-call]
     return figures
 
 
-def fused_gradients(policy: Policy, batch: PPOBatch, *, options: LossOptions) -> Either:
-    """Add the gradient of PPO's loss for a batch in numpy or torch to zeroed `.grad`; return the figures `[5]`."""
+def fused_gradients(policy: Policy, batch: RolloutBatch, *, derive: Derive) -> Either:
+    """Add the gradient of a loss for a batch in numpy or torch to zeroed `.grad`; return the figures `[F]`."""
     in_numpy = not isinstance(batch.shares, torch.Tensor)
-    inputs = _tensors(batch.observations) if in_numpy else batch.observations
-    outputs, values = policy(inputs)
+    inputs, sequences = batch.observations, batch.sequences
+    if in_numpy:
+        inputs = _tensors(inputs)
+        if sequences is not None:
+            sequences = Sequences(_tensors(sequences.hidden_state), torch.from_numpy(sequences.masks))
+    outputs, values = policy(inputs, sequences)
     log_std = policy.log_std
     detached: list[Either] = [part.detach() for part in (outputs, values)]
     scale: Either | None = None if log_std is None else log_std.detach()
@@ -92,7 +109,7 @@ def fused_gradients(policy: Policy, batch: PPOBatch, *, options: LossOptions) ->
         detached = [part.numpy() for part in detached]
         scale = None if scale is None else scale.numpy()
     with torch.no_grad():
-        by = _by_network(policy, detached[0].T, detached[1], log_std=scale, batch=batch, options=options)
+        by = _by_network(policy, detached[0].T, detached[1], log_std=scale, batch=batch, derive=derive)
         if log_std is not None and log_std.grad is not None and by.log_std is not None:
             log_std.grad.add_(torch.as_tensor(by.log_std))
     # A network of the user may give values or outputs that depend on no weight.
@@ -102,12 +119,12 @@ def fused_gradients(policy: Policy, batch: PPOBatch, *, options: LossOptions) ->
     return by.figures
 
 
-def packed_gradients(policy: Policy, batch: PPOBatch, *, network: PackedMLP, options: LossOptions) -> Array:
-    """Write the gradient of PPO's loss for a batch in numpy into `.grad`; return the figures `[5]`."""
+def packed_gradients(policy: Policy, batch: RolloutBatch, *, network: PackedMLP, derive: Derive) -> Array:
+    """Write the gradient of a loss for a batch in numpy into `.grad`; return the figures `[F]`."""
     outputs, values = network.forward(batch.observations)
     log_std = policy.log_std
     scale = None if log_std is None else log_std.detach().numpy()
-    by = _by_network(policy, outputs, values, log_std=scale, batch=batch, options=options)
+    by = _by_network(policy, outputs, values, log_std=scale, batch=batch, derive=derive)
     if log_std is not None and log_std.grad is not None:
         log_std.grad.numpy()[...] = by.log_std
     network.backward(by.outputs, by.values)
@@ -116,15 +133,15 @@ def packed_gradients(policy: Policy, batch: PPOBatch, *, network: PackedMLP, opt
 
 
 def _by_network(
-    policy: Policy, outputs: Either, values: Either, *, log_std: Either | None, batch: PPOBatch, options: LossOptions
+    policy: Policy, outputs: Either, values: Either, *, log_std: Either | None, batch: RolloutBatch, derive: Derive
 ) -> _ByNetwork:
     """Return the derivatives by what the network says.
 
-    The chain rule: from the loss to log-probabilities, entropies and values in `losses.derivatives`, from there to the
+    The chain rule: from the loss to log-probabilities, entropies and values in `derive`, from there to the
     outputs and `log_std` in each distribution's `terms`.
     """
     terms = policy.heads.terms(outputs, log_std, batch.actions)
-    by = derivatives(Evaluation(terms.log_prob, terms.entropy, values), batch, options)
+    by = derive(Evaluation(terms.log_prob, terms.entropy, values), batch)
     head = terms.gradient(by.by_log_prob, by.by_entropy)
     return _ByNetwork(head.outputs, by.by_value, head.log_std, by.figures)
 

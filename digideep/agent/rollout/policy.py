@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -11,15 +10,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from digideep.agent.modules import FrozenModule
 from digideep.agent.policy import Policy
 from digideep.errors import NonFiniteError
-from digideep.model.mlp import ActorCriticMLP, FrozenMLP, Prediction
-from digideep.model.observations import as_tensor
+from digideep.model.frozen import FrozenMLP, Prediction
+from digideep.model.mlp import ActorCriticMLP
 from digideep.spec import ArraySpec
 from digideep.types import ActorOutput
 from digideep.utility.statistics import Normalizer
 
-__all__ = ["FrozenPolicy", "LatePPOActor", "PPOActor"]
+__all__ = ["FrozenPolicy", "LateRolloutActor", "RolloutActor", "check_finite", "threads_for"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -45,7 +45,7 @@ class FrozenPolicy:
             self.predict = _FrozenModule(policy)
 
 
-class PPOActor:
+class RolloutActor:
     """Acts for any number of environments; gives `log_probs` and `values` with each action.
 
     Args:
@@ -68,9 +68,9 @@ class PPOActor:
         self.policy_version = policy_version
         self.statistics_version = normalizer.version
 
-    def initial_state(self, num_envs: int) -> None:
+    def initial_state(self, num_envs: int) -> dict[str, Array] | None:
         """Return None: the policy has no hidden state."""
-        return
+        return None
 
     def act(
         self,
@@ -91,6 +91,11 @@ class PPOActor:
         """
         rowwise = deterministic or generators is not None
         prediction = self.predict(observations, rowwise=rowwise)
+        return self._decide(prediction, deterministic=deterministic, generators=generators)
+
+    def _decide(
+        self, prediction: Prediction, *, deterministic: bool, generators: Sequence[np.random.Generator] | None
+    ) -> ActorOutput:
         heads = self._frozen.heads
         rows = len(prediction.values)
         noise = None if deterministic else heads.noise(self._rng if generators is None else generators, rows)
@@ -104,12 +109,12 @@ class PPOActor:
             NonFiniteError: the network gave NaN or infinity.
         """
         prediction = self._frozen.predict(self._normalizer.observations(observations), rowwise=rowwise)
-        _check_finite(self._name, prediction.outputs, prediction.values)
+        check_finite(self._name, prediction.outputs, prediction.values)
         return prediction
 
 
-class LatePPOActor(PPOActor):
-    """A `PPOActor` that gives actions at once and what belongs to them for a whole chunk, see `LateActor`."""
+class LateRolloutActor(RolloutActor):
+    """A `RolloutActor` that gives actions at once and what belongs to them for a whole chunk, see `LateActor`."""
 
     def choose(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return sampled raw actions for raw observations `[N, ...]`.
@@ -120,7 +125,7 @@ class LatePPOActor(PPOActor):
         frozen = self._frozen
         assert frozen.outputs is not None
         outputs = frozen.outputs(self._normalizer.observations(observations))
-        _check_finite(self._name, outputs)
+        check_finite(self._name, outputs)
         return frozen.heads.pick(outputs, frozen.log_std, frozen.heads.noise(self._rng, len(outputs)))
 
     def complete(self, observations: Mapping[str, Array], actions: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -141,31 +146,20 @@ class LatePPOActor(PPOActor):
 
 
 class _FrozenModule:
-    """A copy of any network, in evaluation mode.
-
-    The bits of a row depend on the batch in most of torch's operations: matrix products, convolutions, activations
-    that treat the end of an array in another way. So rows that must not notice each other are computed one by one.
-    """
+    """A copy of any network, in evaluation mode."""
 
     def __init__(self, policy: Policy) -> None:
-        self._network = copy.deepcopy(policy.network).eval().requires_grad_(False)
-        self._device = next(policy.parameters()).device
+        self._network = FrozenModule(policy.network)
 
     def __call__(self, observations: Mapping[str, Array], *, rowwise: bool) -> Prediction:
         """Return policy outputs and values for normalised observations."""
-        inputs = {slot: as_tensor(array, self._device) for slot, array in observations.items()}
-        rows = len(next(iter(inputs.values())))
-        with torch.no_grad(), _threads_for(1 if rowwise else rows):
-            if not rowwise:
-                outputs, values = self._network(inputs)
-            else:
-                single = [self._network({s: value[i : i + 1] for s, value in inputs.items()}) for i in range(rows)]
-                outputs, values = (torch.cat(part) for part in zip(*single, strict=True))
-        return Prediction(outputs.cpu().numpy(), values.cpu().numpy())
+        rows = len(next(iter(observations.values())))
+        with threads_for(1 if rowwise else rows):
+            return Prediction(*self._network(observations, rowwise=rowwise))
 
 
 @contextlib.contextmanager
-def _threads_for(rows: int) -> Iterator[None]:
+def threads_for(rows: int) -> Iterator[None]:
     """Have torch compute few rows in one thread: others gain little from it, and workers need the other cores.
 
     A rule on the number of rows: threads change bits.
@@ -181,7 +175,12 @@ def _threads_for(rows: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _check_finite(name: str, outputs: Array, values: Array = _NO_VALUES) -> None:
+def check_finite(name: str, outputs: Array, values: Array = _NO_VALUES) -> None:
+    """Check what the network of the agent `name` gave.
+
+    Raises:
+        NonFiniteError: it gave NaN or infinity.
+    """
     flat = outputs.ravel()
     # One bad number makes the sum of squares bad, which is quick; only then it is worth looking at each.
     if math.isfinite(flat.dot(flat) + values.dot(values)):

@@ -8,24 +8,53 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from digideep.agent.ppo.losses import PPOBatch
+from digideep.agent.policy import Sequences
 from digideep.agent.sampling import minibatch_slices, normalized, shares, time_major
 from digideep.model.distributions import Either
 from digideep.model.observations import as_tensor
 
-__all__ = ["Rollout", "make_rollout", "minibatches", "own_array"]
+__all__ = ["Pieces", "Rollout", "RolloutBatch", "make_rollout", "minibatches", "ordered_minibatches", "own_array"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _LOG_PROBS, _VALUES, _ADVANTAGES, _RETURNS, _WEIGHTS = range(5)
 
 
+class RolloutBatch(NamedTuple):
+    """Rows of a rollout: observations and raw actions by slot `[B, ...]`, everything else `[B]`; in numpy or torch.
+
+    `log_probs` and `values` are those of the policy that acted; `advantages` are normalised if the configuration says
+    so; `shares` are the weights of the rows in means. With `sequences` the rows are those of whole sequences, the steps
+    of one time side by side, which a recurrent network needs.
+    """
+
+    observations: dict[str, Either]
+    actions: dict[str, Either]
+    log_probs: Either
+    values: Either
+    advantages: Either
+    returns: Either
+    shares: Either
+    sequences: Sequences | None = None
+
+
+class Pieces(NamedTuple):
+    """All sequences that a rollout is cut into, `Q` of `L` steps, and which rows their steps are, `[L, Q]`."""
+
+    sequences: Sequences
+    rows: Array
+
+
 class Rollout(NamedTuple):
-    """All `R = T * N` rows of a chunk: observations and actions in numpy or on a device, figures `[5, R]` in numpy."""
+    """All `R = T * N` rows of a chunk: observations and actions in numpy or on a device, figures `[5, R]` in numpy.
+
+    `pieces` are for recurrent networks.
+    """
 
     observations: dict[str, Either]
     actions: dict[str, Either]
     figures: Array
+    pieces: Pieces | None = None
 
     @property
     def values(self) -> Array:
@@ -74,10 +103,15 @@ def make_rollout(
     return Rollout(rows, _rows(actions, device), figures)
 
 
-def minibatches(rollout: Rollout, rng: np.random.Generator, *, size: int, normalize: bool) -> Iterator[PPOBatch]:
-    """Yield every row once, shuffled; each gather copies a whole epoch, so that minibatches are slices."""
-    rows = rollout.figures.shape[1]
-    order = rng.permutation(rows)
+def minibatches(rollout: Rollout, rng: np.random.Generator, *, size: int, normalize: bool) -> Iterator[RolloutBatch]:
+    """Yield every row once, shuffled."""
+    order = rng.permutation(rollout.figures.shape[1])
+    return ordered_minibatches(rollout, order, size=size, normalize=normalize)
+
+
+def ordered_minibatches(rollout: Rollout, order: Array, *, size: int, normalize: bool) -> Iterator[RolloutBatch]:
+    """Yield the rows `order` of a rollout; each gather copies a whole epoch, so that minibatches are slices."""
+    rows = len(order)
     figures = rollout.figures.take(order, axis=1)
     whole = rows - rows % size
     # All whole minibatches at once, then the smaller last one.
@@ -91,7 +125,7 @@ def minibatches(rollout: Rollout, rng: np.random.Generator, *, size: int, normal
     tensor = next((array for array in observations.values() if isinstance(array, torch.Tensor)), None)
     table: Either = figures if tensor is None else torch.from_numpy(figures).to(tensor.device)
     for part in minibatch_slices(rows, size):
-        yield PPOBatch(
+        yield RolloutBatch(
             {slot: array[part] for slot, array in observations.items()},
             {slot: array[part] for slot, array in actions.items()},
             *table[:, part],

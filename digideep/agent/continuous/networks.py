@@ -1,0 +1,168 @@
+"""What methods with real actions share: their networks, and how passes through them are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from digideep.agent.continuous.crew import Crew
+from digideep.agent.continuous.passes import (
+    CriticPass,
+    ModuleCritics,
+    ModulePolicy,
+    PackedCritics,
+    PackedPolicy,
+    PolicyPass,
+    is_packable,
+)
+from digideep.agent.modules import CHECK_ROWS, build_module, check_floats, module_device
+from digideep.errors import ConfigError
+from digideep.model.observations import as_tensor, zero_observations
+from digideep.spec import EnvSpec
+
+__all__ = ["ActorCriticNetworks", "Passes", "build_actor_critics", "choose_passes"]
+
+
+class ActorCriticNetworks(NamedTuple):
+    """A policy `[B, outputs]` of observations, critics `[critics, B]` of observations and actions, a value `[B, 1]`.
+
+    `value`, of observations alone, is None for methods without one.
+    """
+
+    policy: nn.Module
+    critics: nn.Module
+    value: nn.Module | None
+
+
+class Passes(NamedTuple):
+    """How a method gets through its networks: in words, whether by autograd through its losses, and the passes.
+
+    `threads` are those that the passes run themselves. Passes through targets learn nothing; those of a part without a
+    target are those of the part.
+    """
+
+    told: str
+    is_reference: bool
+    threads: int
+    policy: PolicyPass
+    critics: CriticPass
+    value: PolicyPass | None
+    target_policy: PolicyPass
+    target_critics: CriticPass
+    target_value: PolicyPass | None
+
+
+def build_actor_critics(
+    model: Mapping[str, Any],
+    spec: EnvSpec,
+    *,
+    outputs: int,
+    actions: int,
+    critics: int,
+    has_value: bool = False,
+    last_bound: float | None = None,
+    seed: int,
+    where: str,
+    device: str,
+    allowed: Sequence[str],
+) -> ActorCriticNetworks:
+    """Return the networks that the node `model` describes, their weights drawn from `seed`.
+
+    The node's class is made as `cls(config, observations=..., outputs=..., actions=..., critics=..., has_value=...,
+    last_bound=...)` and has the modules `policy`, `critics` and, where it was asked for, `value`.
+
+    Raises:
+        ConfigError: it is no torch module, or its parts do not return what they must.
+    """
+    arguments = {
+        "observations": dict(spec.observations),
+        "outputs": outputs,
+        "actions": actions,
+        "critics": critics,
+        "has_value": has_value,
+        "last_bound": last_bound,
+    }
+    made = build_module(model, arguments=arguments, seed=seed, where=where, device=device, allowed=allowed)
+    parts: dict[str, Any] = {name: getattr(made, name, None) for name in ActorCriticNetworks._fields}
+    found = ActorCriticNetworks(**parts)
+    wanted = ("policy", "critics", "value") if has_value else ("policy", "critics")
+    missing = [name for name in wanted if not isinstance(getattr(found, name), nn.Module)]
+    if missing:
+        raise ConfigError(
+            f"{where}: expected the modules {', '.join(wanted)} in {type(made).__name__}, found no {missing[0]}; "
+            f"is it a network for another method?"
+        )
+    _check_shapes(found, spec, outputs=outputs, actions=actions, critics=critics, where=where)
+    return found
+
+
+def choose_passes(
+    networks: ActorCriticNetworks,
+    *,
+    targets: Mapping[str, nn.Module],
+    device: torch.device,
+    replaced: Sequence[str],
+    owner: str,
+) -> Passes:
+    """Return the learner path by rule: nothing measured decides it.
+
+    Args:
+        networks: their parameters must have been made flat, those of the targets too.
+        targets: by part: `policy`, `critic`, `value`.
+        device: where they live.
+        replaced: the losses that the agent's class `owner` overrides.
+    """
+    target_policy = targets.get("policy", networks.policy)
+    target_critics = targets.get("critic", networks.critics)
+    target_value = targets.get("value", networks.value)
+    every = (networks.policy, networks.critics, networks.value, target_policy, target_critics, target_value)
+    is_packed = device.type == "cpu" and is_packable(*every)
+    crew = Crew(torch.get_num_threads())
+
+    def policy_pass(module: Any) -> PolicyPass:
+        return PackedPolicy(module) if is_packed else ModulePolicy(module, device=device)
+
+    def critic_pass(module: Any) -> CriticPass:
+        return PackedCritics(module, crew=crew) if is_packed else ModuleCritics(module, device=device)
+
+    policy, critics = policy_pass(networks.policy), critic_pass(networks.critics)
+    value = None if networks.value is None else policy_pass(networks.value)
+    if replaced:
+        told = f"reference: {owner} overrides {', '.join(replaced)}"
+    elif is_packed:
+        told = "packed: standard networks on the CPU, closed-form gradients in numpy"
+    else:
+        told = "fused: closed-form gradients of the losses, autograd through the networks only"
+    return Passes(
+        told=told,
+        is_reference=bool(replaced),
+        threads=crew.threads if is_packed and not replaced else 1,
+        policy=policy,
+        critics=critics,
+        value=value,
+        target_policy=policy_pass(target_policy) if "policy" in targets else policy,
+        target_critics=critic_pass(target_critics) if "critic" in targets else critics,
+        target_value=policy_pass(target_value) if "value" in targets else value,
+    )
+
+
+def _check_shapes(
+    networks: ActorCriticNetworks, spec: EnvSpec, *, outputs: int, actions: int, critics: int, where: str
+) -> None:
+    """Try every network on zeros.
+
+    Raises:
+        ConfigError: one raises, or gives another shape than it must.
+    """
+    device = module_device(networks.policy)
+    zeros = zero_observations(spec.observations, CHECK_ROWS)
+    inputs = {slot: as_tensor(array, device) for slot, array in zeros.items()}
+    taken = as_tensor(np.zeros((CHECK_ROWS, actions), np.float32), device)
+    check_floats(networks.policy, inputs, shape=(CHECK_ROWS, outputs), name="policy", where=where)
+    check_floats(networks.critics, inputs, taken, shape=(critics, CHECK_ROWS), name="critics", where=where)
+    if networks.value is not None:
+        check_floats(networks.value, inputs, shape=(CHECK_ROWS, 1), name="value", where=where)

@@ -1,0 +1,147 @@
+"""The torch modules of every method: how they are built and tried, copies that predict, their tensors by name."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from digideep.errors import CheckpointError, ConfigError, one_line
+from digideep.model.flat import lent
+from digideep.model.observations import as_tensor
+from digideep.utility.node import build
+
+__all__ = [
+    "CHECK_ROWS",
+    "FrozenModule",
+    "build_module",
+    "check_floats",
+    "load_named",
+    "module_device",
+    "named_arrays",
+]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+CHECK_ROWS = 3
+"""Observations that a network is tried on when it is made."""
+
+
+def build_module(
+    model: Mapping[str, Any],
+    *,
+    arguments: Mapping[str, Any],
+    seed: int,
+    where: str,
+    device: str,
+    allowed: Sequence[str],
+) -> nn.Module:
+    """Return the module that the node `model` describes, made with further `arguments`, its weights drawn from `seed`.
+
+    Raises:
+        ConfigError: it is no torch module.
+    """
+    # Networks draw their weights from the global generator; a run's own stream must not notice.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = build(model, where=where, allowed=tuple(allowed), **arguments)
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"{where}: expected a torch.nn.Module, found a {type(made).__name__}")
+    return made.to(device)
+
+
+def check_floats(module: nn.Module, *inputs: Any, shape: tuple[int, ...], name: str, where: str) -> None:
+    """Try a module on inputs for `CHECK_ROWS` observations; `name` is what messages call it.
+
+    Raises:
+        ConfigError: it raises, or gives anything but floats of `shape`.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()  # in training some draw, and some keep statistics of batches
+    try:
+        with torch.no_grad():
+            found = module(*inputs)
+    except Exception as error:
+        raise ConfigError(
+            f"{where}: {name} raised {type(error).__name__} for {CHECK_ROWS} observations: {one_line(error)}"
+        ) from error
+    for part, mode in modes:
+        part.training = mode
+    if not (isinstance(found, torch.Tensor) and tuple(found.shape) == shape and found.is_floating_point()):
+        told = f"{tuple(found.shape)} {found.dtype}" if isinstance(found, torch.Tensor) else type(found).__name__
+        raise ConfigError(
+            f"{where}: expected {name} to return floats {shape}, found {told}; is it a network for another method?"
+        )
+
+
+class FrozenModule:
+    """A copy of any module, in evaluation mode, that takes arrays and gives arrays.
+
+    The bits of a row depend on the batch in most of torch's operations: matrix products, convolutions, activations
+    that treat the end of an array in another way. So rows that must not notice each other are computed one by one.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = copy.deepcopy(module).eval().requires_grad_(False)
+        self._device = module_device(module)
+
+    def __call__(self, *inputs: Array | Mapping[str, Array], rowwise: bool) -> list[Array]:
+        """Return what the module gives, a tensor `[B, ...]` or a tuple of some, as arrays.
+
+        Args:
+            inputs: arrays `[B, ...]`, or mappings of such.
+            rowwise: whether each row is computed on its own, so that its result has the same bits in every batch.
+        """
+        tensors = [_each(part, lambda array: as_tensor(array, self._device)) for part in inputs]
+        with torch.no_grad():
+            if not rowwise:
+                return [tensor.cpu().numpy() for tensor in self._given(tensors)]
+            first = inputs[0]
+            rows = len(next(iter(first.values())) if isinstance(first, Mapping) else first)
+            single = [self._given([_each(part, itemgetter(slice(i, i + 1))) for part in tensors]) for i in range(rows)]
+            return [torch.cat(parts).cpu().numpy() for parts in zip(*single, strict=True)]
+
+    def _given(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        found = self._module(*inputs)
+        return found if isinstance(found, tuple) else (found,)
+
+
+def _each(part: Any, change: Callable[[Any], Any]) -> Any:
+    return {key: change(value) for key, value in part.items()} if isinstance(part, Mapping) else change(part)
+
+
+def module_device(module: nn.Module) -> torch.device:
+    """Return where a module's parameters lie; the CPU without any."""
+    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+
+
+def named_arrays(module: nn.Module, *, lends: bool = False) -> dict[str, Array]:
+    """Return a module's parameters and buffers by name: copies or, with `lends`, the memory itself to be read only."""
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
+    return {name: lent(array) if lends else array.copy() for name, array in arrays.items()}
+
+
+def load_named(module: nn.Module, arrays: Mapping[str, Array], *, where: str) -> None:
+    """Copy arrays into a module's parameters and buffers, all or none.
+
+    Raises:
+        CheckpointError: names or shapes differ; one line says every missing, surplus and misshapen one.
+    """
+    own = module.state_dict()
+    problems = [f"missing {name}" for name in own if name not in arrays]
+    problems += [f"surplus {one_line(name, limit=120)}" for name in arrays if name not in own]
+    problems += [
+        f"{name} has shape {tuple(arrays[name].shape)} instead of {tuple(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in arrays and tuple(arrays[name].shape) != tuple(tensor.shape)
+    ]
+    if problems:
+        raise CheckpointError(f"{where}: expected the tensors of this network, found others: {'; '.join(problems)}")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(torch.from_numpy(np.array(arrays[name])))

@@ -1,0 +1,1 @@
+"""Soft actor-critic with twin critics and a learned temperature."""

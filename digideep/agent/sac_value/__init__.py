@@ -1,0 +1,1 @@
+"""Soft actor-critic in its first version: a value network, twin critics, and a fixed temperature."""

@@ -1,0 +1,31 @@
+"""TD3 on MuJoCo, HalfCheetah to begin with: the numbers of 2018, with batches of 256 as in the code of its authors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from digideep.params import classic_td3
+
+__all__ = ["cpanel", "gen_params"]
+
+cpanel: dict[str, Any] = {
+    **classic_td3.cpanel,
+    # The environment, and how it is stepped: a chunk is 1 x 8 = 8 frames.
+    "model_name": "HalfCheetah-v5",
+    # The run: epochs of 10,000 frames.
+    "epoch_size": 1250,
+    "total_frames": 1_000_000,
+    "test_win_size": 5,
+    "save_interval": 2,
+    # The method.
+    "gamma": 0.99,
+    "lr": 3e-4,
+    "warm_up": 10_000,
+    "capacity": 1_000_000,
+}
+
+
+def gen_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params tree of this control panel."""
+    return classic_td3.gen_params(cpanel)

@@ -1,0 +1,37 @@
+"""A2C on Toy-v0 with everything on that has a state, for trying what saves and restores it: an epoch is an instant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from digideep.params.a2c import A2C, a2c_params
+from digideep.params.common import COMMON
+
+__all__ = ["cpanel", "gen_params"]
+
+cpanel: dict[str, Any] = {
+    **COMMON,
+    **A2C,
+    # The environment: four directions, in two worker processes. A chunk is 4 x 32 = 128 frames.
+    "model_name": "digideep.testing:Toy-v0",
+    "num_envs": 4,
+    "num_workers": 2,
+    "n_steps": 32,
+    # The run: tests and saves at every epoch of two chunks.
+    "epoch_size": 2,
+    "number_epochs": 6,
+    "test_interval": 1,
+    "test_win_size": 3,
+    "save_interval": 1,
+    # The method: both normalisers, the schedule, and RMSprop's mean squares.
+    "normalize_observations": True,
+    "normalize_rewards": True,
+    "lr": 1e-3,
+    "lr_final": 0.0,
+}
+
+
+def gen_params(cpanel: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params tree of this control panel."""
+    return a2c_params(cpanel)
