@@ -37,6 +37,7 @@ _COSTLY = ("B3-halfcheetah", "B4")  # environments that are worth a process
 _REPLAY = tuple(REPLAY_SETTINGS)
 _REPLAY_SPEED = tuple(name for name in REPLAY_SETTINGS if name not in LEARNING)
 _SAC = ("B5", "B6")
+_CONTINUOUS = (*_SAC, "B5-ddpg", "B5-td3")  # a gradient step after each frame: worth doing in chunks
 
 
 class Contender(NamedTuple):
@@ -75,7 +76,7 @@ CONTENDERS = (
         None,
         "benchmarks.ours",
         ("--chunk=64", "--name=digideep, 64 steps, then 64 updates"),
-        settings=_SAC,
+        settings=_CONTINUOUS,
     ),
     Contender("stable-baselines3", "sb3", "benchmarks/peers/sb3.py", settings=_SPEED),
     Contender(
@@ -106,7 +107,7 @@ CONTENDERS = (
         "sb3",
         "benchmarks/peers/sb3_replay.py",
         ("--device=cpu", "--chunk=64", "--name=stable-baselines3 (cpu, 64 steps, then 64 updates)"),
-        settings=_SAC,
+        settings=_CONTINUOUS,
     ),
     Contender(
         "sample-factory (serial, synchronous)",
@@ -139,7 +140,7 @@ CONTENDERS = (
 )
 """All contenders, ours first. What is learnt, and B1-module, is compared with Stable-Baselines3 alone.
 
-Sample Factory has neither SAC nor DQN.
+Sample Factory has none of SAC, TD3, DDPG and DQN, RLlib neither TD3 nor DDPG.
 """
 
 

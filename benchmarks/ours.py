@@ -43,8 +43,8 @@ def _train(options: argparse.Namespace, directory: str) -> Result:
     setting = options.setting._replace(total_frames=options.frames)
     if isinstance(setting, ReplaySetting):
         setting = setting.in_chunks(int(options.chunk))
-        if setting.method == "sac":
-            _time_parts()
+        if setting.method != "dqn":
+            _time_parts(setting.method)
     track, warm = Track(BEGAN), _Warm(0, {"children": {}})
     train_cycle = Runner.train_cycle
 
@@ -96,11 +96,17 @@ def _knobs(options: argparse.Namespace, setting: PPOSetting | ReplaySetting) -> 
     }
 
 
-def _time_parts() -> None:
-    """Let the profile show what a gradient step of SAC consists of: half a microsecond for each part."""
+def _time_parts(method: str) -> None:
+    """Let the profile show what a gradient step with critics consists of: half a microsecond for each part."""
+    from digideep.agent.continuous.agent import ContinuousAgent
+    from digideep.agent.ddpg.agent import DDPGAgent
     from digideep.agent.replay.transitions import Replay
     from digideep.agent.sac.agent import SACAgent
+    from digideep.agent.td3.agent import TD3Agent
     from digideep.utility.profiling import timer_block
+
+    agents: dict[str, type[ContinuousAgent]] = {"sac": SACAgent, "td3": TD3Agent, "ddpg": DDPGAgent}
+    timed_agent = agents[method]
 
     def timed(of: type, method: str, block_of: Callable[..., str]) -> None:
         blocks: dict[str, Any] = {}
@@ -116,10 +122,10 @@ def _time_parts() -> None:
         setattr(of, method, call)
 
     timed(Replay, "draw", lambda *_: "draw")
-    timed(SACAgent, "make_batch", lambda *_: "targets")
-    timed(SACAgent, "gradients", lambda agent, batch, part: part)
-    timed(SACAgent, "apply", lambda *_: "move")
-    timed(SACAgent, "follow", lambda *_: "move")
+    timed(timed_agent, "make_batch", lambda *_: "targets")
+    timed(timed_agent, "gradients", lambda agent, batch, part: part)
+    timed(timed_agent, "apply", lambda *_: "move")
+    timed(timed_agent, "follow", lambda *_: "move")
 
 
 def _facts(session: pathlib.Path, *, name: str, rows: int) -> Facts:

@@ -166,6 +166,14 @@ def _describe_replay(setting: ReplaySetting) -> str:
     target = f"target networks move by {setting.tau:g}"
     if setting.target_interval > 1:
         target = f"the target network is copied after every {setting.target_interval:,} gradient steps"
+    if setting.policy_delay > 1:
+        target = (
+            f"one gradient step in {setting.policy_delay} moves the policy and, by {setting.tau:g}, target networks"
+        )
+    if setting.target_noise:
+        target += f", target actions have noise of {setting.target_noise:g} within {setting.target_noise_bound:g}"
+    if setting.method in ("td3", "ddpg"):
+        target += f", actions have normal noise of {setting.exploration_noise:g}"
     return (
         f"{rhythm}, batches of {setting.batch_size}, learning rate {setting.lr:g}, discount {setting.gamma:g}, "
         f"{network}, {target}, the first {setting.warm_up:,} frames at random, measured from frame "

@@ -54,7 +54,7 @@ class PPOSetting(NamedTuple):
 
 
 class ReplaySetting(NamedTuple):
-    """SAC or DQN on one environment, learning from a replay memory that is drawn from uniformly.
+    """SAC, TD3, DDPG or DQN on one environment, learning from a replay memory that is drawn from uniformly.
 
     An iteration is `n_steps` steps of each environment and `n_updates` gradient steps after them, once `warm_up` rows
     have been acted at random. The clock starts after `measured_from` frames. SAC: twin critics, each followed by a
@@ -64,7 +64,7 @@ class ReplaySetting(NamedTuple):
     """
 
     title: str
-    method: Literal["sac", "dqn"]
+    method: Literal["sac", "td3", "ddpg", "dqn"]
     env: str
     total_frames: int
     warm_up: int
@@ -79,6 +79,10 @@ class ReplaySetting(NamedTuple):
     gamma: float = 0.99
     tau: float = 0.005
     target_interval: int = 1  # gradient steps
+    exploration_noise: float = 0.1  # deviation, in units of half the action's range
+    policy_delay: int = 1  # gradient steps
+    target_noise: float = 0.0  # deviation, in the same units
+    target_noise_bound: float = 0.0
     max_grad_norm: float | None = None
     epsilon_final: float = 0.05
     epsilon_horizon: int = 1  # frames over which the share of random actions falls from 1
@@ -180,6 +184,10 @@ _SAC = ReplaySetting(
     window=10,
     threads=(1, 2),
 )
+# Discount, learning rate and noise are what the authors of Stable-Baselines3 have tuned for these methods and this
+# environment; all else is as for SAC.
+_DDPG = _SAC._replace(title="DDPG on Pendulum", method="ddpg", lr=1e-3, gamma=0.98)
+_TD3 = _DDPG._replace(title="TD3 on Pendulum", method="td3", policy_delay=2, target_noise=0.2, target_noise_bound=0.5)
 # What the authors of Stable-Baselines3 have tuned for this environment, but for the network: 64 x 64 is their default
 # for DQN, and what every benchmark of CartPole here has. Steps and gradient steps come in batches, their fastest way.
 _DQN = ReplaySetting(
@@ -205,6 +213,8 @@ _DQN = ReplaySetting(
 REPLAY_SETTINGS: dict[str, ReplaySetting] = {
     "B0-sac": _SAC._replace(title="SAC on Pendulum, learning", total_frames=10_000),
     "B5": _SAC,
+    "B5-ddpg": _DDPG,
+    "B5-td3": _TD3,
     "B6": _SAC._replace(title="SAC on HalfCheetah", env="HalfCheetah-v5", solved=None),
     "B12": _DQN,
     "B12-wide": _DQN._replace(title="DQN on CartPole, 256 x 256", hidden_sizes=(256, 256)),

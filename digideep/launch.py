@@ -224,7 +224,7 @@ def _run(options: SessionOptions, experiment: Experiment, requests: StopRequest)
 
 @contextlib.contextmanager
 def _blaming_changes(experiment: Experiment) -> Iterator[None]:
-    """Where a checkpoint does not fit because this start changed the network or the environment, say which change.
+    """Where a checkpoint does not fit because this start changed what its state is made of, say which change.
 
     Raises:
         UsageError: that is so; any other CheckpointError passes.
@@ -243,8 +243,18 @@ def _blaming_changes(experiment: Experiment) -> Iterator[None]:
 
 
 def _shapes_a_state(change: Mapping[str, Any]) -> bool:
+    """Whether a change can make a state one of another shape: numbers do so only in networks and environments."""
     part, *rest = split(change["path"], where="repeal.json")
-    return change["old"] != change["new"] and (part == "env" or (part == "agents" and "model" in rest[1:2]))
+    old, new = change["old"], change["new"]
+    if old == new:
+        return False
+    if part == "env" or (part == "agents" and "model" in rest[1:2]):
+        return True
+    if part == "memory":
+        return rest[1:] in ([], ["type"])
+    if part == "explorer":
+        return "statistics" in rest[1:2]
+    return part == "agents" and not all(type(value) in (int, float) for value in (old, new))
 
 
 def _runner_class(experiment: Experiment) -> type[Runner]:
@@ -255,7 +265,9 @@ def _runner_class(experiment: Experiment) -> type[Runner]:
     config: Config = configure(node, where="/runner", allowed=experiment.allowed)
     runner_class = resolve(config.builds, where="/runner/type", allowed=experiment.allowed)
     if not (isinstance(runner_class, type) and issubclass(runner_class, Runner)):
-        raise UsageError(f"/runner/type: expected a configuration that builds a Runner, found {node['type']!r}")
+        raise UsageError(
+            f"/runner/type: expected a configuration that builds a Runner, found {node['type']!r}; name one"
+        )
     return runner_class
 
 

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's SAC and DQN as contenders. Run by the Python of its own virtual environment."""
+"""Stable-Baselines3's SAC, TD3, DDPG and DQN as contenders. Run by the Python of its own virtual environment."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import gymnasium  # noqa: E402
 import numpy as np  # noqa: E402
 import stable_baselines3  # noqa: E402
 import torch  # noqa: E402
-from stable_baselines3 import DQN, SAC  # noqa: E402
+from stable_baselines3 import DDPG, DQN, SAC, TD3  # noqa: E402
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.noise import NormalActionNoise  # noqa: E402
 
 from benchmarks.settings import ReplaySetting  # noqa: E402
 from benchmarks.track import Facts, Track, parse_options  # noqa: E402
@@ -62,6 +63,18 @@ def make_model(setting: ReplaySetting, *, seed: int, device: str) -> Any:
     }
     if setting.method == "sac":
         return SAC(**shared, ent_coef="auto", target_entropy="auto", target_update_interval=setting.target_interval)
+    if setting.method in ("td3", "ddpg"):
+        size = shared["env"].action_space.shape
+        shared["action_noise"] = NormalActionNoise(mean=np.zeros(size), sigma=np.full(size, setting.exploration_noise))
+    if setting.method == "ddpg":
+        return DDPG(**shared)
+    if setting.method == "td3":
+        return TD3(
+            **shared,
+            policy_delay=setting.policy_delay,
+            target_policy_noise=setting.target_noise,
+            target_noise_clip=setting.target_noise_bound,
+        )
     return DQN(
         **shared,
         # Its interval is one of steps, and its schedule one of the share of all frames that are still to come.
@@ -74,9 +87,10 @@ def make_model(setting: ReplaySetting, *, seed: int, device: str) -> Any:
 
 def _moved(model: Any, setting: ReplaySetting) -> list[Any]:
     """Return the parameters that gradient steps move: not those of target networks."""
-    if setting.method == "sac":
-        return [*model.critic.parameters(), *model.actor.parameters(), model.log_ent_coef]
-    return list(model.q_net.parameters())
+    if setting.method == "dqn":
+        return list(model.q_net.parameters())
+    temperature = [model.log_ent_coef] if setting.method == "sac" else []
+    return [*model.critic.parameters(), *model.actor.parameters(), *temperature]
 
 
 def main() -> None:
@@ -89,7 +103,7 @@ def main() -> None:
     model.learn(options.frames, callback=Watch(track))
     track.mark(model.num_timesteps)
     ended = time.perf_counter()
-    optimiser = model.critic.optimizer if setting.method == "sac" else model.policy.optimizer
+    optimiser = model.policy.optimizer if setting.method == "dqn" else model.critic.optimizer
     parameters = _moved(model, setting)
     facts = Facts(
         contender=options.name,

@@ -41,7 +41,7 @@ class Agent(ABC):
     `parts` names the optimisers in the order of their updates. An update is one `prepare` of the newest chunk and then
     steps, each a gradient and its application to every part; whoever computes gradients elsewhere uses the same two
     methods. `path` says which implementation of them is in use, and why, and `learner_threads` how many threads it runs
-    itself, beside which those of torch would only be in the way.
+    itself at most, beside which those of torch would only be in the way.
     """
 
     parts: tuple[str, ...]

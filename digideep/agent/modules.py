@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -11,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from digideep.errors import CheckpointError, ConfigError, one_line
+from digideep.errors import CheckpointError, ConfigError, NonFiniteError, one_line
 from digideep.model.flat import lent
 from digideep.model.observations import as_tensor
 from digideep.utility.node import build
@@ -20,6 +22,7 @@ __all__ = [
     "CHECK_ROWS",
     "FrozenModule",
     "build_module",
+    "check_finite",
     "check_floats",
     "load_named",
     "module_device",
@@ -30,6 +33,9 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 CHECK_ROWS = 3
 """Observations that a network is tried on when it is made."""
+
+_FEW_ROWS = 16
+_NO_VALUES = np.zeros(0, np.float32)
 
 
 def build_module(
@@ -68,7 +74,8 @@ def check_floats(module: nn.Module, *inputs: Any, shape: tuple[int, ...], name: 
             found = module(*inputs)
     except Exception as error:
         raise ConfigError(
-            f"{where}: {name} raised {type(error).__name__} for {CHECK_ROWS} observations: {one_line(error)}"
+            f"{where}: expected {name} to take {CHECK_ROWS} observations, found that it raised {type(error).__name__}: "
+            f"{one_line(error)}; correct the network"
         ) from error
     for part, mode in modes:
         part.training = mode
@@ -98,11 +105,11 @@ class FrozenModule:
             rowwise: whether each row is computed on its own, so that its result has the same bits in every batch.
         """
         tensors = [_each(part, lambda array: as_tensor(array, self._device)) for part in inputs]
-        with torch.no_grad():
+        first = inputs[0]
+        rows = len(next(iter(first.values())) if isinstance(first, Mapping) else first)
+        with torch.no_grad(), _threads_for(1 if rowwise else rows):
             if not rowwise:
                 return [tensor.cpu().numpy() for tensor in self._given(tensors)]
-            first = inputs[0]
-            rows = len(next(iter(first.values())) if isinstance(first, Mapping) else first)
             single = [self._given([_each(part, itemgetter(slice(i, i + 1))) for part in tensors]) for i in range(rows)]
             return [torch.cat(parts).cpu().numpy() for parts in zip(*single, strict=True)]
 
@@ -111,8 +118,44 @@ class FrozenModule:
         return found if isinstance(found, tuple) else (found,)
 
 
+@contextlib.contextmanager
+def _threads_for(rows: int) -> Iterator[None]:
+    """Have torch compute few rows in one thread: others gain little from it, and workers need the other cores.
+
+    A rule on the number of rows: threads change bits.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or rows > _FEW_ROWS:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _each(part: Any, change: Callable[[Any], Any]) -> Any:
     return {key: change(value) for key, value in part.items()} if isinstance(part, Mapping) else change(part)
+
+
+def check_finite(name: str, outputs: Array, values: Array = _NO_VALUES, *, what: str = "policy outputs") -> None:
+    """Check what the network of the agent `name` gave; `what` is what messages call the outputs.
+
+    Raises:
+        NonFiniteError: it gave NaN or infinity.
+    """
+    flat = outputs.ravel()
+    # One bad number makes the sum of squares bad, which is quick; only then it is worth looking at each.
+    if math.isfinite(flat.dot(flat) + values.dot(values)):
+        return
+    for told, array in ((what, outputs), ("values", values)):
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            raise NonFiniteError(
+                f"agents/{name}: expected finite {told}, found {array[tuple(bad[0])]} in row {bad[0][0]}; "
+                f"the weights have diverged or an observation is out of range"
+            )
 
 
 def module_device(module: nn.Module) -> torch.device:

@@ -122,7 +122,8 @@ def _check_network(policy: Policy, observations: Mapping[str, ArraySpec], *, out
     except Exception as error:
         shapes = {slot: tuple(tensor.shape) for slot, tensor in inputs.items()}
         raise ConfigError(
-            f"{where}: forward raised {type(error).__name__} for observations of shapes {shapes}: {one_line(error)}"
+            f"{where}: expected forward to take observations of shapes {shapes}, found that it raised "
+            f"{type(error).__name__}: {one_line(error)}; correct the network"
         ) from error
     expected = f"(policy outputs {(CHECK_ROWS, outputs)}, values {(CHECK_ROWS,)}) for {CHECK_ROWS} observations"
     if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, torch.Tensor) for part in found)):

@@ -20,7 +20,7 @@ from gymnasium.envs.registration import EnvSpec as Registration
 from digideep.environment.wrappers.config import AtariPreprocessingConfig
 from digideep.errors import CheckpointError, MissingExtraError, UsageError, one_line
 
-__all__ = ["AtariEnv", "preprocessed"]
+__all__ = ["AtariEnv", "preprocessed", "silence_games"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -255,12 +255,19 @@ class AtariEnv(gymnasium.Env[Any, Any]):
         return {"lives": self._lives}
 
 
+def silence_games() -> None:
+    """Have ALE write its errors only: it would write to stderr, past the log, which version it is."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
 def _emulator(game: str, *, mode: int | None, difficulty: int | None, max_frames: int, shows: bool) -> Any:
     """Return ALE with a game switched on, whose generator nothing draws from."""
     import ale_py
     from ale_py import roms
 
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    silence_games()
     ale = ale_py.ALEInterface()
     ale.setFloat("repeat_action_probability", 0.0)
     ale.setInt("max_num_frames_per_episode", max_frames)

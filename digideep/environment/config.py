@@ -83,7 +83,7 @@ class ExplorerConfig(Config):
         if (self.n_steps > 0) == (self.n_episodes > 0):
             raise ConfigError(
                 f"ExplorerConfig/n_steps: expected exactly one of n_steps and n_episodes above 0, "
-                f"found {self.n_steps} and {self.n_episodes}"
+                f"found {self.n_steps} and {self.n_episodes}; set the other one to 0"
             )
         if self.act_groups == 2 and self.num_envs % 2:
             raise ConfigError(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from glob import glob
 
 from gymnasium.envs.registration import EnvSpec as Registration
 
-from digideep.environment.families import family_of_registration
-from digideep.errors import MissingExtraError
+from digideep.environment.families import family_of_registration, lacks_a_package
+from digideep.errors import EnvironmentFailure, MissingExtraError, one_line
 
-__all__ = ["draw_without_display", "require_drawing"]
+__all__ = ["draw_without_display", "require_drawing", "what_draws_is_there"]
 
 _CHOICE = "MUJOCO_GL"
 _LIBRARIES = {"egl": "libEGL.so*", "osmesa": "libOSMesa.so*"}
@@ -49,6 +51,28 @@ def require_drawing(registered: Registration, render_mode: str) -> None:
             f"--record: expected a library that draws {registered.id} without a display, found neither libEGL nor "
             f"libOSMesa; install one of them (Debian: apt-get install libegl1), or set MUJOCO_GL"
         )
+
+
+@contextmanager
+def what_draws_is_there(render_mode: str | None) -> Iterator[None]:
+    """Tell inside the block of a package that is not installed, and that pictures need, as of an extra.
+
+    Args:
+        render_mode: as Gymnasium has it; with None nothing is drawn.
+
+    Raises:
+        MissingExtraError: an environment failed for want of it.
+    """
+    try:
+        yield
+    except EnvironmentFailure as error:
+        if render_mode is None or not lacks_a_package(error):
+            raise
+        option = "--render" if render_mode == "human" else "--record"
+        raise MissingExtraError(
+            f"{option}: expected all that draws the environment, found {one_line(error, limit=300)}; "
+            f'pip install "digideep[video]"'
+        ) from error
 
 
 def _is_there(library: str) -> bool:

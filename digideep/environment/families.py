@@ -20,6 +20,7 @@ __all__ = [
     "family_of_module",
     "family_of_registration",
     "is_lacking",
+    "lacks_a_package",
     "missing_extra",
     "modern_id",
     "names_a_module",
@@ -90,6 +91,11 @@ def modern_id(name: str) -> str | None:
 def is_lacking(error: BaseException | None) -> bool:
     """Whether an error is one of a package that is not installed, or does not go with another one."""
     return isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled)
+
+
+def lacks_a_package(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised from, is one of a package that is not installed."""
+    return any(is_lacking(one) for one in _chain(error))
 
 
 def names_a_module(error: BaseException | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import gymnasium
 
-from digideep.environment.atari import preprocessed
+from digideep.environment.atari import preprocessed, silence_games
 from digideep.environment.config import EnvConfig
 from digideep.environment.drawing import draw_without_display, require_drawing
 from digideep.environment.families import (
@@ -48,8 +48,14 @@ logger = logging.getLogger(__name__)
 _told: set[str] = set()
 _UNREGISTERED = "is registered"
 _MOST_TOLD = 1000
-# Extension types built with SWIG warn at import about what their users cannot change; and who needs a window is told.
-_NOISE = ("builtin type ", "(65550) b'X11: The DISPLAY environment variable is missing")
+# What users cannot change, in EnvPool, a model of Gymnasium's, and SWIG; and whoever needs a window is told.
+_NOISE = (
+    "Box high's precision lowered",
+    "Box low's precision lowered",
+    "builtin type ",
+    "compiler attribute 'settotalmass' is deprecated",
+    "(65550) b'X11: The DISPLAY environment variable is missing",
+)
 _TIME = re.compile(r"Time = \S+")  # MuJoCo says when, which makes another text of each warning
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -216,6 +222,8 @@ def _import(module: str, *, where: str, allowed: Iterable[str], name: str) -> No
     try:
         with logged_warnings():
             import_module(module, where=where, allowed=allowed)
+        if family is not None and family.extra == "atari":
+            silence_games()
     except UsageError as error:
         if family is None or not is_lacking(error.__cause__):
             raise
@@ -365,9 +373,10 @@ def _listen_to_mujoco() -> None:
 
 
 def _tell(text: str) -> None:
+    text = _COLOUR.sub("", text).removeprefix("WARN: ")
     said = _TIME.sub("", text)
     if said.startswith(_NOISE) or said in _told:
         return
     if len(_told) < _MOST_TOLD:
         _told.add(said)  # every environment of a process says the same
-        logger.warning("environment: %s", one_line(_COLOUR.sub("", text), limit=500).removeprefix("WARN: "))
+        logger.warning("environment: %s", one_line(text, limit=500))

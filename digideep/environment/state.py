@@ -67,8 +67,8 @@ def obstacle(env: Layer) -> str:
         for layer in _covered(env):
             if not _speaks(layer):
                 _save(layer)
-            elif isinstance(layer, ReplayRecorder) and layer.obstacle:
-                raise NotPlainError(layer.obstacle)
+            elif isinstance(layer, ReplayRecorder) and (reason := layer.obstacle):
+                raise NotPlainError(reason)
     except NotPlainError as error:
         return f"{_id(env)} has no state to save: {error}"
     return ""
@@ -177,8 +177,6 @@ def _unknown(layer: Layer) -> str:
 
 def _save(layer: Layer) -> dict[str, Any]:
     saved: dict[str, Any] = {"name": type(layer).__name__, "spaces": _space_generators(layer)}
-    if isinstance(layer, ReplayRecorder) and layer.obstacle:
-        raise NotPlainError(layer.obstacle)
     adapter = adapter_of(layer)
     if adapter is not None:
         return {**saved, "simulator": adapter.get_state(layer)}

@@ -92,9 +92,5 @@ def _made(saved: Mapping[str, Any], *, depth: int = 0) -> Any:
     return thing
 
 
-def _no_obstacle(env: Any) -> str:
-    return ""
-
-
-GRID = Adapter(_get, _set, _no_obstacle)
+GRID = Adapter(_get, _set)
 """How grid worlds of minigrid are written down."""

@@ -77,19 +77,19 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
     @property
     def obstacle(self) -> str:
         """Why there is no state now; empty where there is one."""
-        if self._written() is not None:
-            return ""
-        if not self._is_known:
-            return "nobody knows how its episode began, and it cannot be written down"
-        if self._steps > MAX_STEPS:
-            return f"the episode is longer than the {MAX_STEPS} steps that are replayed"
-        return "" if self._options is None else "its episode was reset with options"
+        return "" if self._written() is not None else self._gap()
 
     def get_state(self) -> dict[str, Any]:
-        """Return the environment as data, or the record and by what its replay is checked: generator and last sight."""
+        """Return the environment as data, or the record and by what its replay is checked: generator and last sight.
+
+        Raises:
+            NotPlainError: there is neither, see `obstacle`.
+        """
         written = self._written()
         if written is not None:
             return {"data": written}
+        if gap := self._gap():
+            raise NotPlainError(gap)
         return {
             "before": self._rng,
             "seed": self._seed,
@@ -122,6 +122,14 @@ class ReplayRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"environment {self.env}: expected to stand after {self._steps} repeated steps where it stood, "
                 f"found it elsewhere"
             )
+
+    def _gap(self) -> str:
+        """Return why the episode cannot be walked again; empty where it can."""
+        if not self._is_known:
+            return "nobody knows how its episode began, and it cannot be written down"
+        if self._steps > MAX_STEPS:
+            return f"the episode is longer than the {MAX_STEPS} steps that are replayed"
+        return "" if self._options is None else "its episode was reset with options"
 
     def _written(self) -> dict[str, Any] | None:
         if self._data is None:

@@ -14,6 +14,10 @@ from digideep.errors import CheckpointError
 __all__ = ["Adapter", "adapter_of"]
 
 
+def _no_obstacle(env: Any) -> str:
+    return ""
+
+
 class Adapter(NamedTuple):
     """How the state of one kind of environment is read and written.
 
@@ -25,7 +29,7 @@ class Adapter(NamedTuple):
 
     get_state: Callable[[Any], dict[str, Any]]
     set_state: Callable[[Any, Mapping[str, Any]], None]
-    obstacle: Callable[[Any], str]
+    obstacle: Callable[[Any], str] = _no_obstacle
 
 
 # What environments read before the next step computes it anew: without them the first reward after it is another.
@@ -98,11 +102,7 @@ def _set_mujoco(env: Any, saved: Mapping[str, Any]) -> None:
     _set_physics(env.model, env.data, saved["physics"], forward=False)
 
 
-def _no_obstacle(env: Any) -> str:
-    return ""
-
-
-_MUJOCO = Adapter(_get_mujoco, _set_mujoco, _no_obstacle)
+_MUJOCO = Adapter(_get_mujoco, _set_mujoco)
 
 
 def _dm_obstacle(env: Any) -> str:

@@ -32,9 +32,10 @@ def frame_fields(fields: Mapping[str, Field], stack: int, *, where: str) -> dict
         if not key.startswith(OBSERVATIONS):
             continue
         if field.shape[1:2] != (stack,):
+            fits = f"{field.shape[1]} where those are its stacks, or to 0" if len(field.shape) > 2 else "0"
             raise ConfigError(
                 f"{where}/frame_stack: expected stacks of {stack} along the first axis of {one_line(key)!r}, "
-                f"found the shape {field.shape[1:]}; set it to 0"
+                f"found the shape {field.shape[1:]}; set it to {fits}"
             )
         found[key] = Field((field.shape[0], *field.shape[2:]), field.dtype)
     return found

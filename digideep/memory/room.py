@@ -48,4 +48,5 @@ def check_directory(directory: Path, *, where: str) -> None:
         UsageError: it is none.
     """
     if not directory.is_dir():
-        raise UsageError(f"{where}/on_disk: expected a directory, found {one_line(directory)!r}; make it first")
+        found = one_line(directory)
+        raise UsageError(f"{where}/on_disk: expected true, false or a directory, found {found!r}; make it first")

@@ -75,7 +75,6 @@ class ActorCritics(nn.Module):
         super().__init__()
         self.config = config
         seen = policy_slots(observations, config.critic_observations)
-        critic_sizes = config.hidden_sizes if config.critic_hidden_sizes is None else config.critic_hidden_sizes
 
         def towers(inputs: int, sizes: tuple[int, ...], *, outputs: int, count: int) -> Towers:
             return Towers(
@@ -92,8 +91,8 @@ class ActorCritics(nn.Module):
         self.policy = ObservationTower(flat, towers(flat.size, config.hidden_sizes, outputs=outputs, count=1))
         everything = FlatObservations(observations)
         size = everything.size + actions
-        self.critics = CriticTowers(everything, towers(size, critic_sizes, outputs=1, count=critics))
+        self.critics = CriticTowers(everything, towers(size, config.critic_sizes, outputs=1, count=critics))
         self.value: ObservationTower | None = None
         if has_value:
             inputs = FlatObservations(observations)
-            self.value = ObservationTower(inputs, towers(inputs.size, critic_sizes, outputs=1, count=1))
+            self.value = ObservationTower(inputs, towers(inputs.size, config.critic_sizes, outputs=1, count=1))

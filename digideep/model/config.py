@@ -71,7 +71,9 @@ class MLPConfig(PolicyValueConfig):
         """Check that there is something to share, and nothing that cannot be shared."""
         super().__post_init__()
         if self.shared and not self.hidden_sizes:
-            raise ConfigError("MLPConfig/shared: expected hidden layers to share, found hidden_sizes []")
+            raise ConfigError(
+                "MLPConfig/shared: expected hidden layers to share, found hidden_sizes []; set it to false"
+            )
         if self.shared and self.has_own_critic:
             own = "critic_observations" if self.critic_observations else "critic_hidden_sizes"
             raise ConfigError(f"MLPConfig/shared: expected false, since there are {own}, found true; leave out one")
@@ -91,7 +93,9 @@ class ConvolutionsConfig(PolicyValueConfig):
         found = {"channels": len(self.channels), "kernels": len(self.kernels), "strides": len(self.strides)}
         if len(set(found.values())) > 1 or not self.channels:
             name = type(self).__name__
-            raise ConfigError(f"{name}/channels: expected as many channels as kernels and strides, found {found}")
+            raise ConfigError(
+                f"{name}/channels: expected as many channels as kernels and strides, found {found}; even them out"
+            )
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ class ResNetConfig(PolicyValueConfig):
         """Check that there is a section."""
         super().__post_init__()
         if not self.channels:
-            raise ConfigError("ResNetConfig/channels: expected at least one section, found []")
+            raise ConfigError("ResNetConfig/channels: expected at least one section, found []; name one")
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ class RNNConfig(MixedConfig):
 
 
 @dataclass(frozen=True)
-class ActorCriticsConfig(ModelConfig):
+class ActorCriticsConfig(PolicyValueConfig):
     """Fully connected layers for a policy over real actions, and for critics of observation and action together."""
 
     builds: ClassVar[str] = "digideep.model.actor_critics:ActorCritics"
@@ -183,7 +187,6 @@ class ActorCriticsConfig(ModelConfig):
 
     hidden_sizes: tuple[int, ...] = setting((256, 256), "units of each hidden layer", unit="units", low=1, high=65536)
     activation: Activation = setting("relu", "between the layers")
-    layer_norm: bool = setting(False, "whether hidden layers are normalised before their activation")
     critic_hidden_sizes: tuple[int, ...] | None = setting(
         None, "units of the critics' hidden layers; null: as hidden_sizes", unit="units", low=1, high=65536
     )

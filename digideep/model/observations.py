@@ -16,11 +16,13 @@ from torch import nn
 from digideep.errors import ConfigError, SpaceError
 from digideep.spec import ArraySpec
 
-__all__ = ["FlatObservations", "as_tensor", "flat_rows", "flat_size", "policy_slots", "zero_observations"]
+__all__ = ["BYTE", "FlatObservations", "as_tensor", "flat_rows", "flat_size", "policy_slots", "zero_observations"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_BYTE = 1.0 / 255.0
+BYTE = 1.0 / 255.0
+"""What bytes are multiplied by."""
+
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -32,9 +34,11 @@ def flat_size(observations: Mapping[str, ArraySpec]) -> int:
     """
     for slot, spec in observations.items():
         if spec.flat_size == 0:
-            raise SpaceError(f"observation space: slot {slot!r} of shape {spec.shape} has no elements; leave it out")
+            raise SpaceError(
+                f"observation space: expected elements in slot {slot!r}, found the shape {spec.shape}; leave it out"
+            )
     if not observations:
-        raise SpaceError("observation space: expected at least one slot, found none")
+        raise SpaceError("observation space: expected at least one slot, found none; show something")
     return sum(spec.flat_size for spec in observations.values())
 
 
@@ -52,7 +56,8 @@ def policy_slots(observations: Mapping[str, ArraySpec], critic_only: Sequence[st
     seen = {slot: spec for slot, spec in observations.items() if slot not in critic_only}
     if critic_only and not seen:
         raise ConfigError(
-            f"critic_observations: expected at least one slot left for the policy, found all of {sorted(observations)}"
+            f"critic_observations: expected at least one slot left for the policy, found all of "
+            f"{sorted(observations)}; leave one out"
         )
     return seen
 
@@ -103,7 +108,7 @@ class FlatObservations(nn.Module):
             return value.new_zeros((len(value), sum(spec.n)), dtype=dtype).scatter_(1, columns, 1.0)
         flat = value if value.dim() == 2 else value.reshape(len(value), -1)
         if spec.kind == "box" and spec.dtype == "uint8":
-            return flat.to(dtype) * _BYTE
+            return flat.to(dtype) * BYTE
         return flat if flat.dtype == dtype else flat.to(dtype)
 
 
@@ -120,5 +125,5 @@ def _flat_slot(value: Array, spec: ArraySpec, dtype: np.dtype[Any]) -> Array:
         return encoded
     flat = value if value.ndim == 2 else value.reshape(rows, -1)
     if spec.kind == "box" and spec.dtype == "uint8":
-        return np.asarray(flat.astype(dtype) * dtype.type(_BYTE))
+        return np.asarray(flat.astype(dtype) * dtype.type(BYTE))
     return flat if flat.dtype == dtype else flat.astype(dtype)

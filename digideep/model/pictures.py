@@ -11,12 +11,11 @@ from torch import nn
 from digideep.errors import SpaceError
 from digideep.model.config import ConvolutionsConfig
 from digideep.model.init import HIDDEN_GAIN
+from digideep.model.observations import BYTE
 from digideep.model.tail import ACTIVATIONS_IN_PLACE, Convolution, FeatureShape
 from digideep.spec import ArraySpec
 
-__all__ = ["BYTE", "Convolutions", "PictureShape", "channels_first", "is_picture", "only_slot", "picture_shape"]
-
-BYTE = 1.0 / 255.0
+__all__ = ["Convolutions", "PictureShape", "channels_first", "is_picture", "only_slot", "picture_shape"]
 
 
 class PictureShape(NamedTuple):

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from digideep.model.config import ResNetConfig
 from digideep.model.mlp import TORCH_ACTIVATIONS
-from digideep.model.observations import FlatObservations, policy_slots
-from digideep.model.pictures import BYTE, channels_first, only_slot, picture_shape
+from digideep.model.observations import BYTE, FlatObservations, policy_slots
+from digideep.model.pictures import channels_first, only_slot, picture_shape
 from digideep.model.tail import ACTIVATIONS_IN_PLACE, Convolution, FeatureShape, SharedFeatures
 from digideep.spec import ArraySpec
 

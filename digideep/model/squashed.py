@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-__all__ = ["LOG_STD_BOUNDS", "Squashed", "squash", "squash_torch", "squashed_log_prob", "squashed_mode"]
+__all__ = ["LOG_STD_BOUNDS", "Squashed", "squash", "squash_torch", "squashed_mode"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -77,15 +77,6 @@ def squash_torch(outputs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tens
     log_slope = 2.0 * (_LOG_TWO - u - functional.softplus(-2.0 * u))
     log_probs = (-0.5 * noise.square() - log_std - _HALF_LOG_TWO_PI - log_slope).sum(-1)
     return torch.tanh(u), log_probs
-
-
-def squashed_log_prob(outputs: Array, actions: Array) -> Array:
-    """Return the log-densities `[B]` of actions `[B, D]` strictly within (-1, 1), in float64."""
-    mean, raw = np.split(outputs.astype(np.float64), 2, axis=1)
-    log_std = raw.clip(*LOG_STD_BOUNDS)
-    u = np.arctanh(actions.astype(np.float64))
-    noise = (u - mean) * np.exp(-log_std)
-    return np.asarray((-0.5 * noise * noise - log_std - _HALF_LOG_TWO_PI - _log_slope(u)).sum(axis=1))
 
 
 def _log_slope(u: Array) -> Array:

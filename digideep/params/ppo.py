@@ -103,7 +103,9 @@ def recurrent_agent_node(cpanel: Mapping[str, Any], *, model: Mapping[str, Any] 
     """
     steps, length = cpanel["n_steps"], cpanel["sequence_length"]
     if length < 1 or (length < steps and steps % length):
-        raise ConfigError(f"sequence_length: expected a divisor of n_steps, which is {steps}, found {length}")
+        raise ConfigError(
+            f"sequence_length: expected a divisor of n_steps, which is {steps}, found {length}; change either"
+        )
     plain = agent_node(cpanel, model=rnn_node(cpanel) if model is None else model)
     fields = {key: value for key, value in plain.items() if key != TYPE}
     return node(RecurrentPPOConfig, sequence_length=length, **fields)

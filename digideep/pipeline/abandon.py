@@ -30,7 +30,8 @@ def abandon(session: Session, code: int, *, frame: int) -> None:
         return
     entries = session.summary.checkpoints
     stands, saved_frame = (entries[-1]["name"], entries[-1]["frame"]) if entries else ("no checkpoint", 0)
-    _say(session, f"stopped inside a cycle: {stands} stands, {frame - saved_frame} frames will be repeated")
+    lost = f"{stands} stands, {frame - saved_frame} frames will be repeated"
+    _say(session, f"stopped inside a cycle: {'a dry run keeps nothing' if session.options.dry_run else lost}")
     finish_in_passing(functools.partial(session.finish, wait=False), code, "stopped inside a cycle")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,9 @@ from digideep.pipeline.layout import SessionPaths, new_directory, timestamp
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.places import missing_directories, new_place
 
-__all__ = ["Destination", "Removal", "find_destination"]
+__all__ = ["Destination", "Removal", "find_destination", "remove_tree"]
+
+_ROUNDS = 8  # 0.26 s in all
 
 
 class Destination(NamedTuple):
@@ -47,12 +50,24 @@ class Removal:
         if self._directory is not None and self._directory.is_file():
             self._directory.unlink(missing_ok=True)
         elif self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            remove_tree(self._directory)
         for directory in self._around:
             try:
                 directory.rmdir()
             except OSError:
                 return  # another start uses it already, or it was never made
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory in which threads and children that end with this process may still be writing; never raises.
+
+    What is made in it during the removal is removed by the next of a few rounds.
+    """
+    for round_ in range(_ROUNDS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+        time.sleep(0.001 * 2**round_)
 
 
 def find_destination(paths: SessionPaths, options: SessionOptions, *, scratch: Path | None) -> Destination:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from digideep.environment.config import EnvConfig
 from digideep.environment.trial import trial_spec
 from digideep.environment.wrappers.action import spec_for_agent
-from digideep.errors import ConfigError
+from digideep.errors import ConfigError, EnvironmentFailure
 from digideep.pipeline.config import SerialEngineConfig
 from digideep.pipeline.options import Mode
 from digideep.pipeline.state import numbers_of
@@ -105,8 +105,9 @@ class SerialEngine:
             for name, node in memories.items()
         }
         self._agents = {name: self._build_agent(name, node, device=device) for name, node in agents.items()}
-        for name, agent in self._agents.items():
-            logger.info("agent %s learns by %s", name, agent.path)
+        if session.options.mode is not Mode.PLAY:
+            for name, agent in self._agents.items():
+                logger.info("agent %s learns by %s", name, agent.path)
         self._spare_threads()
         self._reserve()
         self.chosen["learner_path"] = {name: agent.path.partition(":")[0] for name, agent in self._agents.items()}
@@ -132,7 +133,11 @@ class SerialEngine:
         self._sampler.set_actors(self._make_actors())
         self._is_sampling = True
         with self._explore_block:
-            chunk = self._sampler.update()
+            try:
+                chunk = self._sampler.update()
+            except EnvironmentFailure:
+                self._sampler.abandon()  # before, in or after the steps: they are in no chunk that was learnt from
+                raise
         with self._store_block:
             for memory in self._memories.values():
                 memory.store(chunk)
@@ -323,16 +328,18 @@ class SerialEngine:
         torch.set_num_threads(threads)
         if self._network(agents)[0] != "mlp":
             keep_freed_memory()
-        logger.info("torch threads: %d (/engine/num_threads)", threads)
         self.chosen["threads"] = threads
 
     def _spare_threads(self) -> None:
         """Leave torch one thread where every learner has threads of its own: idle, torch's would turn beside them."""
-        if self._agents and all(agent.learner_threads > 1 for agent in self._agents.values()):
-            import torch
+        import torch
 
+        threads = [agent.learner_threads for agent in self._agents.values()]
+        beside = ""
+        if threads and min(threads) > 1:
             torch.set_num_threads(1)
-            logger.info("torch threads: 1, beside those of the learner")
+            beside = f", beside {max(threads)} of the learner" if self._explorer is not None else ""
+        logger.info("torch threads: %d%s (/engine/num_threads)", torch.get_num_threads(), beside)
 
     def _network(self, agents: Mapping[str, Node]) -> tuple[str, int]:
         order = ("mlp", "custom", "rnn", "cnn")

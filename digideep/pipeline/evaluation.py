@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from digideep.environment.drawing import what_draws_is_there
 from digideep.errors import UsageError, one_line
 from digideep.pipeline.failure import play_env
 from digideep.pipeline.fsio import publish_json
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from digideep.utility.timertree import TimerNode
 
 __all__ = ["Evaluation", "Evaluator", "check_spaces", "play_env"]
+
+logger = logging.getLogger(__name__)
 
 _SEEDS = "eval"  # tests and plays draw their seeds alike, so that a play repeats the test
 
@@ -98,6 +102,7 @@ class Evaluator:
         render_mode = "rgb_array" if options.record else "human" if options.render else None
         recorder = VideoRecorder(directory / "videos") if options.record else None
         with contextlib.ExitStack() as stack:
+            stack.enter_context(what_draws_is_there(render_mode))
             explorer = self._build("eval", seed=seed, monitor_dir=directory / "monitor", render_mode=render_mode)
             stack.callback(explorer.close)
             if recorder is not None:
@@ -110,6 +115,8 @@ class Evaluator:
                 on_frame=None if render_mode is None else _no_frame if recorder is None else recorder.add,
             )
             explorer.sync()
+        if recorder is not None and not options.dry_run:
+            logger.info("the videos are in %s", directory / "videos")
         if not episodes:
             return Evaluation([], math.nan, math.nan, None)
         result = Evaluation.of(episodes)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from digideep.errors import StorageError, UsageError, one_line
 from digideep.pipeline.filesystem import REAL, FileSystem, RealFileSystem
+from digideep.pipeline.machine_limits import RAISE_FILES
 from digideep.utility.strictjson import MAX_DEPTH, loads_json
 
 __all__ = [
@@ -172,7 +173,7 @@ def storage_error(
         errno.EROFS: "the file system is mounted read-only",
         errno.EACCES: "check its permissions",
         errno.EFBIG: "raise the file size limit (ulimit -f)",
-        errno.EMFILE: "raise the limit of open files (ulimit -n)",
+        errno.EMFILE: RAISE_FILES,
     }.get(error.errno or 0, "check the disk")
     return StorageError(one_line(f"{path}: expected to {action}{size}, found {found}{room}; {advice}"))
 

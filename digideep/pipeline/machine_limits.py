@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 from digideep.errors import DigideepError, UsageError, one_line
 
-__all__ = ["told_limits"]
+__all__ = ["RAISE_FILES", "told_limits"]
+
+RAISE_FILES = "raise the limit of open files (ulimit -n)"
+"""What to do where one more file could not be opened."""
 
 _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-_RAISE_FILES = "raise the limit of open files (ulimit -n)"
 
 
 @contextlib.contextmanager
@@ -27,8 +29,8 @@ def told_limits() -> Iterator[None]:
     try:
         yield
     except DigideepError as error:
-        if _lacks_files(error.__cause__) and _RAISE_FILES not in str(error):
-            raise UsageError(f"{one_line(error)}; {_RAISE_FILES}") from error
+        if _lacks_files(error.__cause__) and RAISE_FILES not in str(error):
+            raise UsageError(f"{one_line(error)}; {RAISE_FILES}") from error
         raise
     except (OSError, ImportError, RuntimeError, MemoryError) as error:
         if message := _told(error):
@@ -41,7 +43,7 @@ def _told(error: Exception) -> str:
     text = one_line(error, limit=200)
     # A library that the loader cannot open arrives as an ImportError without a number.
     if _lacks_files(error) or os.strerror(errno.EMFILE) in text:
-        return f"system: expected to open one more file, found {text}; {_RAISE_FILES}"
+        return f"system: expected to open one more file, found {text}; {RAISE_FILES}"
     if isinstance(error, OSError) and "usable temporary directory" in text:
         return "TMPDIR: expected a directory for temporary files, found none that can be written; set TMPDIR to one"
     if isinstance(error, MemoryError) or "can't allocate memory" in text:

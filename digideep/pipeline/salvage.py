@@ -47,5 +47,9 @@ def _save(runner: Runner) -> None:
     session.saver.look(wait=True)  # perhaps of this very number
     if number in session.store.numbers() or session.options.dry_run:
         return
-    runner.save_final_checkpoint()
+    try:
+        runner.save_final_checkpoint()
+    except EnvironmentFailure as error:  # they were asked for their state, and have given up their episodes by now
+        logger.warning("%s", error)
+        runner.save_final_checkpoint()
     logger.warning("checkpoint-%d was saved without what the environment failed in", number)

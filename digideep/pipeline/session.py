@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import sys
 import tempfile
 import time
@@ -30,7 +29,7 @@ from digideep.errors import (
 )
 from digideep.pipeline import founding, meta, stdout
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore, NoCheckpointError
-from digideep.pipeline.destination import Removal, find_destination
+from digideep.pipeline.destination import Removal, find_destination, remove_tree
 from digideep.pipeline.exactness import EXACT, device_name, differences, lessened, thread_counts, versions
 from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.failure import keep_crash, recorded_failure
@@ -130,7 +129,7 @@ class Session:
         options = self.options
         if options.dry_run:
             self._scratch = Path(tempfile.mkdtemp(prefix="digideep-dry-run-"))
-            stack.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            stack.callback(remove_tree, self._scratch)
         if self.is_new:
             if self._scratch is None:
                 stack.push(Removal(None, around=missing_directories(session_root(options.session_path, create=False))))
@@ -374,7 +373,7 @@ class Session:
         if wait:
             self.saver.close()
         elif self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            remove_tree(self._scratch)
             return
         if self._run is None or exit_code == SessionLockedError.exit_code:  # another process writes here now
             return

@@ -14,6 +14,7 @@ from digideep.agent.base import Agent, FlatArray, GradientOutput
 from digideep.agent.crash import CrashBatch, Origin, carry, crash_of
 from digideep.agent.modules import load_named, named_arrays
 from digideep.agent.policy import build_policy
+from digideep.agent.replay.targets import n_step_returns
 from digideep.agent.rollout.policy import FrozenPolicy
 from digideep.agent.schedules import linear
 from digideep.errors import NonFiniteError, SpaceError
@@ -22,7 +23,7 @@ from digideep.model.observations import as_tensor
 from digideep.spec import ArraySpec, EnvSpec
 from digideep.testing.q_config import QConfig
 from digideep.testing.q_exploration import Exploration
-from digideep.testing.q_losses import FIGURES, QBatch, action_values, huber_loss, n_step_returns
+from digideep.testing.q_losses import FIGURES, QBatch, action_values, huber_loss
 from digideep.types import ActorOutput, Batch, Counters, SampleSpec, StateDict, Store
 from digideep.utility.differences import check_parts
 from digideep.utility.imports import BUILT_IN

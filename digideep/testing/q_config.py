@@ -31,7 +31,7 @@ class QConfig(AgentConfig):
     lr_final: float | None = setting(None, "learning rate at the horizon; null: constant", low=0.0)
     lr_horizon: int = setting(0, "over which the learning rate moves from lr to lr_final", unit="steps", low=0)
     max_grad_norm: float | None = setting(10.0, "bound of the gradient's norm; null: none", above=0.0)
-    adam_eps: float = setting(1e-8, "epsilon of Adam", above=0.0)
+    adam_eps: float = setting(1e-8, "epsilon of Adam", low=1e-30)
     warm_up: int = setting(0, "acted at random, without learning, at the very beginning", unit="rows", low=0)
     epsilon: float = setting(1.0, "share of random actions after the warm-up", low=0.0, high=1.0)
     epsilon_final: float = setting(0.05, "share of random actions at the horizon", low=0.0, high=1.0)

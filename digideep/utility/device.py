@@ -149,7 +149,7 @@ def require_device(asked: str) -> None:
         return
     kind, _, index = asked.partition(":")
     if kind != "cuda" or (index and not index.isdigit()) or asked.endswith(":"):
-        raise UsageError(f"--device: expected auto, cpu, cuda or cuda:N, found {one_line(asked, limit=40)!r}")
+        raise UsageError(f"--device: expected auto, cpu, cuda or cuda:N, found {one_line(asked, limit=40)!r}; name one")
     if not _driver_shows_gpu():
         raise UsageError(f"--device: expected a GPU for {asked!r}, found none on this machine; use --device cpu")
     import torch

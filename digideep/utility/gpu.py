@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 UNAVAILABLE = "unavailable"
 _MAX_GPUS = 64
+_NO_DRIVER = "NVMLError_LibraryNotFound"  # name of the error of pynvml
 _MB = 2**20
 
 
@@ -23,7 +24,7 @@ class GpuReader:
 
     NVML is loaded and asked in a daemon thread of its own, since a sick driver can hang any call for ever: a call that
     takes longer than `limit_s` makes the GPUs unavailable for the rest of the run. The first reason why they are
-    unavailable is logged at `info`; a machine without a GPU is nothing to warn of.
+    unavailable is logged at `info`, that there is no driver at `debug`: a machine without a GPU is nothing to warn of.
     """
 
     def __init__(self, *, limit_s: float = 5.0) -> None:
@@ -68,7 +69,9 @@ class GpuReader:
     def _explain(self, reason: str) -> None:
         if not self.reason:
             self.reason = one_line(reason, limit=200)
-            logger.info("GPU usage is unavailable: %s", self.reason)
+            # Without a driver there is no GPU that somebody could miss.
+            level = logging.DEBUG if self.reason.startswith(_NO_DRIVER) else logging.INFO
+            logger.log(level, "GPU usage is unavailable: %s", self.reason)
 
     def _serve(self) -> None:
         try:

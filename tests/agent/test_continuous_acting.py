@@ -177,7 +177,7 @@ def test_a_policy_that_has_diverged_is_an_error_and_not_an_action(method: str) -
     with torch.no_grad():
         agent.networks.policy.towers.head.bias[0, 0, 1] = torch.nan
 
-    with pytest.raises(NonFiniteError, match="agents/agent: expected finite policy outputs, found others"):
+    with pytest.raises(NonFiniteError, match="agents/agent: expected finite policy outputs, found nan in row 0"):
         agent.act(seen(2))
 
 

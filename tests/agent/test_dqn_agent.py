@@ -78,6 +78,19 @@ def test_the_warm_up_is_acted_at_random_without_learning_and_comes_once() -> Non
     assert resumed.told["update/agent/epsilon"] == pytest.approx(1.0 - 0.95 * 0.32)
 
 
+def test_a_warm_up_and_a_learning_rate_that_has_reached_zero_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    agent = make_dqn({"warm_up": 2 * CHUNK, "batch_size": 8, "lr_final": 0.0, "lr_horizon": 4 * CHUNK})
+
+    with caplog.at_level("INFO"):
+        for number in range(5):
+            cycle(agent, number)
+
+    assert [(record.levelname, record.getMessage().removeprefix("/agents/agent/")) for record in caplog.records] == [
+        ("INFO", "warm_up: the first 64 rows are acted at random, and nothing is learnt before they are over"),
+        ("WARNING", "lr_horizon: the learning rate is 0 from frame 128 on and nothing is learnt any more"),
+    ]
+
+
 def test_the_share_of_random_actions_falls_over_its_part_of_the_horizon() -> None:
     fields = {"epsilon": 0.8, "epsilon_final": 0.1, "epsilon_horizon": 12 * CHUNK, "epsilon_fraction": 0.25}
     agent = make_dqn({"warm_up": CHUNK, "batch_size": 4, **fields})

@@ -237,7 +237,7 @@ def test_a_network_whose_values_have_another_shape_is_refused_when_it_is_built(
 def test_a_network_that_raises_is_refused_with_its_message(
     make_spec: Any, make_agent: Any, own_network: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"forward raised RuntimeError for observations of shapes .*\(3, 5\)"):
+    with pytest.raises(ConfigError, match=r"observations of shapes .*\(3, 5\)}, found that it raised RuntimeError"):
         make_agent(make_spec(size=5), **own_network)
 
 

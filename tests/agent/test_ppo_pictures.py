@@ -138,25 +138,6 @@ def test_the_minibatch_of_a_crash_holds_the_pictures_in_their_usual_order(make_a
     assert torch.equal(again.observations["observation"], batch.observations["observation"])
 
 
-@pytest.mark.parametrize(("rows", "rowwise", "expected"), [(8, False, 1), (40, False, 2), (40, True, 1)])
-def test_few_rows_are_computed_in_one_thread(rows: int, rowwise: bool, expected: int, make_agent: Any) -> None:
-    agent: PPOAgent = make_agent(SPEC, model=MODEL)
-    actor, seen = agent.actor(Normalizer()), []
-    network = actor._frozen.predict._network._module  # type: ignore[attr-defined]
-    network.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-
-    try:
-        actor.predict({"observation": np.zeros((rows, 2, 12, 10), np.uint8)}, rowwise=rowwise)
-        after = torch.get_num_threads()
-    finally:
-        torch.set_num_threads(before)
-
-    assert set(seen) == {expected}
-    assert after == 2
-
-
 def test_an_agent_learns_what_to_do_when_it_is_dark(make_agent: Any) -> None:
     agent: PPOAgent = make_agent(SPEC, model=MODEL, lr=3e-3, minibatch_size=64, gamma=0.0)
     rng = np.random.default_rng(0)

@@ -48,6 +48,18 @@ def test_sac_is_compared_with_both_rhythms_of_the_peer(peers: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("setting", ["B5-ddpg", "B5-td3"])
+def test_deterministic_methods_are_compared_with_the_peer_that_has_them(setting: str, peers: Path) -> None:
+    assert names(setting, peers) == [
+        "digideep",
+        "digideep, exact: false",
+        "digideep, 64 steps, then 64 updates",
+        "stable-baselines3",
+        "stable-baselines3 (cpu)",
+        "stable-baselines3 (cpu, 64 steps, then 64 updates)",
+    ]
+
+
 def test_learning_curves_of_sac_are_compared_with_the_peer_alone(peers: Path) -> None:
     assert names("B0-sac", peers) == ["digideep", "stable-baselines3 (cpu)"]
 
@@ -76,6 +88,17 @@ def test_table_of_sac_says_what_was_trained(make_table: Callable[..., Table]) ->
     assert "`Pendulum-v1`, one gradient step after each frame, so that steps/s are gradient steps a second" in text
     assert "networks of 256 x 256 with relu, target networks move by 0.005" in text
     assert "| return of -200 after |" in text
+
+
+def test_tables_of_deterministic_methods_say_what_they_add(make_table: Callable[..., Table]) -> None:
+    text = render([make_table("B5-ddpg"), make_table("B5-td3")])
+
+    ddpg, td3 = (text.split(f"### {name}: ")[1] for name in ("B5-ddpg", "B5-td3"))
+    assert "target networks move by 0.005, actions have normal noise of 0.1," in ddpg.split("###")[0]
+    assert (
+        "one gradient step in 2 moves the policy and, by 0.005, target networks, target actions have noise of 0.2 "
+        "within 0.5, actions have normal noise of 0.1," in td3
+    )
 
 
 def test_table_of_dqn_says_how_often_it_learns(make_table: Callable[..., Table]) -> None:

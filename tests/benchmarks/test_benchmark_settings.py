@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from benchmarks.settings import PPO_SETTINGS, REPLAY_SETTINGS, PPOSetting, Repla
 ROOT = Path(__file__).resolve().parents[2]
 NOT_INSTALLED = {
     "sb3": ("stable_baselines3", "common.callbacks", "common.env_util", "common.torch_layers", "common.vec_env"),
-    "sb3_replay": ("stable_baselines3", "common.callbacks", "common.env_util"),
+    "sb3_replay": ("stable_baselines3", "common.callbacks", "common.env_util", "common.noise"),
     "sample_factory": (
         "sample_factory", "algo.runners.runner", "cfg.arguments", "envs.env_utils", "envs.env_wrappers",
         "model.actor_critic", "train",
@@ -180,25 +180,53 @@ def test_iteration_has_as_many_gradient_steps_as_minibatches_and_passes_say() ->
 def fields_of(setting: ReplaySetting) -> dict[str, Any]:
     """What the configuration of a method says in the same words."""
     shared = ("gamma", "tau", "lr", "batch_size", "n_updates", "warm_up", "max_grad_norm", "adam_eps")
-    own = ("target_interval", "epsilon_final") if setting.method == "dqn" else ()
-    return {name: getattr(setting, name) for name in (*shared, *own)}
+    own = {"dqn": ("target_interval", "epsilon_final"), "td3": ("policy_delay", "target_noise", "target_noise_bound")}
+    return {name: getattr(setting, name) for name in (*shared, *own.get(setting.method, ()))}
 
 
-@pytest.mark.parametrize("name", [name for name, setting in REPLAY_SETTINGS.items() if setting.method == "sac"])
-def test_digideep_is_told_the_setting_of_sac(name: str) -> None:
+def stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the peer's program, whose environments have actions of two numbers."""
+    peer = program(monkeypatch, "sb3_replay")
+    spaces = SimpleNamespace(action_space=SimpleNamespace(shape=(2,)))
+    monkeypatch.setattr(peer, "make_vec_env", lambda env, n_envs, seed: spaces)
+    return peer
+
+
+@pytest.mark.parametrize("name", [name for name, setting in REPLAY_SETTINGS.items() if setting.method != "dqn"])
+def test_digideep_is_told_the_setting_of_methods_with_critics(name: str) -> None:
     setting = REPLAY_SETTINGS[name]
     tree = params_replay.gen_params(params_replay.cpanel_of(setting))
 
     agent, explorer = tree["agents"]["agent"], tree["explorer"]["train"]
+    assert agent["type"].endswith(f":{setting.method.upper()}Config")
     assert {field: agent[field] for field in fields_of(setting)} == fields_of(setting)
-    assert (agent["critic_lr"], agent["temperature_lr"], agent["lr_final"]) == (None, None, None)
-    assert (agent["learn_temperature"], agent["target_entropy"], agent["n_step"]) == (True, None, 1)
+    assert (agent["critic_lr"], agent["lr_final"], agent["n_step"]) == (None, None, 1)
     assert (explorer["num_envs"], explorer["n_steps"], explorer["exact"]) == (1, 1, True)
     assert tuple(agent["model"]["hidden_sizes"]) == setting.hidden_sizes
     assert (agent["model"]["activation"], agent["model"]["layer_norm"]) == ("relu", False)
     assert (tree["memory"]["train"]["capacity"], tree["env"]["action_transform"]) == (100_000, "rescale")
     assert tree["memory"]["train"]["type"].endswith(":RingBufferConfig")
     assert (tree["runner"]["total_frames"], tree["env"]["model_name"]) == (setting.total_frames, setting.env)
+
+
+@pytest.mark.parametrize("name", ["B0-sac", "B5", "B6"])
+def test_digideep_learns_the_temperature_of_sac(name: str) -> None:
+    agent = params_replay.gen_params(params_replay.cpanel_of(REPLAY_SETTINGS[name]))["agents"]["agent"]
+
+    assert (agent["learn_temperature"], agent["target_entropy"], agent["temperature_lr"]) == (True, None, None)
+
+
+@pytest.mark.parametrize("name", ["B5-ddpg", "B5-td3"])
+def test_digideep_explores_with_the_noise_of_the_setting(name: str) -> None:
+    # Other numbers than the defaults of the methods, which would hide one that was not told.
+    setting = REPLAY_SETTINGS[name]._replace(exploration_noise=0.4, policy_delay=3, target_noise=0.3)
+    setting = setting._replace(target_noise_bound=0.7)
+
+    agent = params_replay.gen_params(params_replay.cpanel_of(setting))["agents"]["agent"]
+
+    assert {field: agent[field] for field in fields_of(setting)} == fields_of(setting)
+    assert (agent["noise"], agent["noise_scale"], agent["noise_scale_final"]) == ("normal", 0.4, None)
+    assert (agent["last_bound"], agent["critic_weight_decay"]) == (None, 0.0)
 
 
 @pytest.mark.parametrize("name", [name for name, setting in REPLAY_SETTINGS.items() if setting.method == "dqn"])
@@ -227,8 +255,10 @@ def test_share_of_random_actions_falls_on_the_same_line_for_all() -> None:
 def test_stable_baselines3_is_told_the_setting_of_replay(
     monkeypatch: pytest.MonkeyPatch, setting: ReplaySetting
 ) -> None:
-    told = program(monkeypatch, "sb3_replay").make_model(setting, seed=3, device="cpu").keywords
+    model = stable_baselines3(monkeypatch).make_model(setting, seed=3, device="cpu")
 
+    told = model.keywords
+    assert type(model).__name__ == setting.method.upper()
     assert (told["learning_rate"], told["gamma"], told["tau"]) == (setting.lr, setting.gamma, setting.tau)
     assert (told["batch_size"], told["buffer_size"]) == (setting.batch_size, setting.capacity)
     assert (told["learning_starts"], told["seed"]) == (setting.warm_up, 3)
@@ -240,14 +270,41 @@ def test_stable_baselines3_is_told_the_setting_of_replay(
 def test_intervals_of_target_networks_are_told_in_steps_where_they_are_gradient_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    peer = program(monkeypatch, "sb3_replay")
-
-    told = {name: peer.make_model(REPLAY_SETTINGS[name], seed=1, device="cpu").keywords for name in REPLAY_SETTINGS}
+    peer = stable_baselines3(monkeypatch)
+    told = {
+        name: peer.make_model(setting, seed=1, device="cpu").keywords
+        for name, setting in REPLAY_SETTINGS.items()
+        if setting.method in ("sac", "dqn")
+    }
 
     intervals = {name: keywords["target_update_interval"] for name, keywords in told.items()}
     assert intervals == {"B0-sac": 1, "B5": 1, "B6": 1, "B12": 256, "B12-wide": 256, "B12-steady": 10_000}
     assert (told["B12"]["exploration_fraction"], told["B12"]["exploration_final_eps"]) == (0.16, 0.04)
     assert (told["B5"]["ent_coef"], told["B5"]["target_entropy"]) == ("auto", "auto")
+
+
+def test_stable_baselines3_is_told_the_noise_and_the_delay_of_td3(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = REPLAY_SETTINGS["B5-td3"]
+
+    told = stable_baselines3(monkeypatch).make_model(setting, seed=1, device="cpu").keywords
+
+    assert (setting.policy_delay, setting.target_noise, setting.target_noise_bound) == (2, 0.2, 0.5)
+    assert (told["policy_delay"], told["target_policy_noise"], told["target_noise_clip"]) == (2, 0.2, 0.5)
+    noise = told["action_noise"].keywords
+    assert (noise["mean"].tolist(), noise["sigma"].tolist()) == ([0.0, 0.0], [0.1, 0.1])
+
+
+def test_stable_baselines3_is_told_nothing_of_ddpg_but_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = stable_baselines3(monkeypatch)
+    setting = REPLAY_SETTINGS["B5-ddpg"]
+
+    told, sac = (peer.make_model(s, seed=1, device="cpu").keywords for s in (setting, REPLAY_SETTINGS["B5"]))
+
+    # Its DDPG has one critic, no delay and no noise on target actions, and lets nobody say otherwise.
+    assert (setting.policy_delay, setting.target_noise, setting.target_noise_bound) == (1, 0.0, 0.0)
+    assert set(told) - set(sac) == {"action_noise"}
+    assert "n_critics" not in told["policy_kwargs"]
+    assert told["action_noise"].keywords["sigma"].tolist() == [0.1, 0.1]
 
 
 @pytest.mark.parametrize("name", ["B5", "B6", "B12"])
@@ -275,8 +332,8 @@ def test_iteration_of_many_steps_has_as_many_gradient_steps_a_frame() -> None:
     assert setting._replace(n_steps=1, n_updates=1) == REPLAY_SETTINGS["B5"]
 
 
-def test_sac_is_measured_over_three_thousand_gradient_steps() -> None:
-    for name in ("B5", "B6"):
+def test_a_gradient_step_a_frame_is_measured_over_three_thousand_of_them() -> None:
+    for name in ("B5", "B5-ddpg", "B5-td3", "B6"):
         setting = REPLAY_SETTINGS[name]
         assert setting.total_frames - setting.measured_from == 3_000
         assert setting.measured_from > setting.warm_up

@@ -63,8 +63,8 @@ def test_the_table_of_spaces_is_what_was_tried() -> None:
         (
             "TD3",
             "actions: `Box` without bounds",
-            "/env/action_transform: 'rescale' needs finite bounds, found low (-inf,) and high (inf,) in action ''; "
-            "use 'clip' or 'none'",
+            "/env/action_transform: expected finite bounds for 'rescale', found low (-inf,) and high (inf,) in "
+            "action ''; use 'clip' or 'none'",
         ),
     ],
 )

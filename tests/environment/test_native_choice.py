@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -219,6 +220,21 @@ def test_two_groups_are_no_obstacle_to_a_vector_environment(command: Callable[..
     )  # fmt: skip
 
     assert "goal: 1 frames" in ended.err
+
+
+def test_envpool_and_games_as_they_are_write_nothing_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("envpool", reason="the extra envpool is not installed")
+    program = (
+        "from digideep.environment.config import EnvConfig\n"
+        "from digideep.environment.make import make_env\n"
+        "from digideep.environment.vec.native_envpool import make_envpool\n"
+        "make_envpool(EnvConfig('CartPole-v1'), num_envs=2, limit=None).env.close()\n"
+        "make_env(EnvConfig('ALE/Pong-v5')).close()\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_missing_envpool_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

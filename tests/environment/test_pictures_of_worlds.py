@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,9 +55,10 @@ def test_a_play_is_recorded_without_a_display(
         if "MUJOCO_GL" not in os.environ:
             pytest.skip("no library that draws without a display")
 
-    played(digideep, tmp_path, preset, f"model_name={model}")
+    ended = played(digideep, tmp_path, preset, f"model_name={model}")
 
     assert videos(tmp_path) == ["episode-0.mp4"]
+    assert f"the videos are in {ended.out[0].removeprefix('evaluation: ')}/videos\n" in ended.err
 
 
 def test_without_a_library_that_draws_one_line_says_what_to_install(
@@ -76,6 +78,22 @@ def test_without_a_library_that_draws_one_line_says_what_to_install(
 def test_a_window_needs_a_display(no_display: None) -> None:
     with pytest.raises(MissingExtraError, match="--render: expected a display for the window of HalfCheetah-v5"):
         make_env(EnvConfig("HalfCheetah-v5"), render_mode="human")
+
+
+@pytest.mark.parametrize("option", ["--render", "--record"])
+def test_a_play_without_the_package_that_draws_names_the_extra(
+    option: str, command: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_display: None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)
+
+    ended = command(
+        "--params", "digideep.params.cartpole_ppo", "--play", "--episodes", "1", option,
+        "--session-path", str(tmp_path), expect=2,
+    )  # fmt: skip
+
+    line = ended.err.splitlines()[-1]
+    assert line.startswith(f"digideep: error: {option}: expected all that draws the environment, found explorer/eval: ")
+    assert line.endswith('; pip install "digideep[video]"')
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def write(env: Written, state: Mapping[str, Any]) -> None:
 
 
 def either() -> ReplayRecorder:
-    return ReplayRecorder(Written(), Adapter(written, write, lambda env: ""))
+    return ReplayRecorder(Written(), Adapter(written, write))
 
 
 def test_what_can_be_written_down_is_not_walked_again() -> None:
@@ -203,6 +203,17 @@ def test_what_can_be_written_down_is_not_walked_again() -> None:
         assert generator_state(there.np_random) == generator_state(env.unwrapped.np_random)
 
     assert set(kinds) == {True, False}
+
+
+def test_a_state_is_written_down_once() -> None:
+    asked: list[Any] = []
+    env = ReplayRecorder(Written(), Adapter(lambda env: asked.append(env) or written(env), write))
+    env.reset(seed=1)
+    env.unwrapped.position = np.ones(2)  # type: ignore[attr-defined]
+
+    capture(env)
+
+    assert len(asked) == 1
 
 
 def test_after_data_nobody_knows_how_the_episode_began_until_the_next_one() -> None:

@@ -119,6 +119,17 @@ def test_workers_take_over_what_one_process_has_saved() -> None:
         assert found[key].tobytes() == array.tobytes(), key
 
 
+@pytest.mark.parametrize("name", WORLDS)
+def test_models_that_come_with_gymnasium_warn_of_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("digideep.environment.make._told", set())
+
+    make_env(EnvConfig(f"{name}-v5")).close()
+
+    assert caplog.messages == []
+
+
 def test_a_simulation_that_breaks_down_is_told_in_the_log_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -58,6 +58,26 @@ def test_rescale_never_steps_over_a_bound_by_rounding() -> None:
         assert (actions >= np.float32(low)).all() and (actions <= np.float32(high)).all()
 
 
+def test_rescale_reaches_between_bounds_that_lie_further_apart_than_a_float_reaches() -> None:
+    spec = ArraySpec("box", (2,), "float32", (-3e38, -1.0), (3e38, 1.0))
+    raw = np.array([[-1.0, -1.0], [0.0, 0.0], [0.5, 0.5], [1.0, 1.0]], dtype=np.float32)
+
+    scaled = to_environment(raw, spec, "rescale")
+
+    np.testing.assert_allclose(scaled, np.float32([[-3e38, -1.0], [0.0, 0.0], [1.5e38, 0.5], [3e38, 1.0]]))
+
+
+def test_F3_bounds_beyond_what_a_sample_can_be_give_no_infinite_action() -> None:
+    spec = ArraySpec("box", (2,), "float32", (-1e308, -1.0), (1e308, 1e39))
+    raw = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], dtype=np.float32)
+    largest = np.finfo(np.float32).max
+
+    scaled, cut = (to_environment(raw, spec, transform) for transform in ("rescale", "clip"))
+
+    np.testing.assert_allclose(scaled, np.float32([[-largest, -1.0], [0.0, largest / 2], [largest, largest]]))
+    np.testing.assert_array_equal(cut, raw)
+
+
 def test_none_changes_nothing_and_copies() -> None:
     raw = np.array([[-3.0, 50.0]], np.float32)
 
@@ -81,7 +101,7 @@ def test_a_discrete_action_begins_where_the_environment_begins() -> None:
 
 
 def test_rescale_of_an_unbounded_box_is_refused_and_names_it() -> None:
-    with pytest.raises(SpaceError, match=r"'rescale' needs finite bounds.*inf.*'arm'; use 'clip'"):
+    with pytest.raises(SpaceError, match=r"expected finite bounds for 'rescale'.*inf.*'arm'; use 'clip'"):
         spec_for_agent({"arm": HALF_OPEN}, "rescale")
 
 

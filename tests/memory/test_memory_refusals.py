@@ -19,9 +19,9 @@ REFUSED = {
     "capacity=9000000000000": "at most 1000000000000, found 9000000000000",
     "capacity=900000000000": "/memory/train/capacity: expected at most the memory of this machine",
     "capacity=1.5": "capacity: expected integer, found number 1.5",
-    "on_disk=/no/such/directory": "/memory/train/on_disk: expected a directory, found '/no/such/directory'",
+    "on_disk=/no/such/place": "/memory/train/on_disk: expected true, false or a directory, found '/no/such/place'",
     'on_disk=""': "on_disk: expected true, false or a directory, found ''",
-    "on_disk=3": "/memory/train/on_disk: expected a directory, found '3'",
+    "on_disk=3": "/memory/train/on_disk: expected true, false or a directory, found '3'",
     "on_damage=ignore": "on_damage: expected one of 'stop', 'drop', found string 'ignore'",
 }
 

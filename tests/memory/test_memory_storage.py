@@ -108,7 +108,9 @@ def test_a_disk_without_room_is_a_storage_error_with_both_figures(
 def test_a_directory_that_does_not_exist_is_the_users_to_make(tmp_path: Path) -> None:
     memory = RingBuffer(RingBufferConfig(capacity=1000, on_disk=str(tmp_path / "no")), name="train")
 
-    with pytest.raises(UsageError, match=r"/memory/train/on_disk: expected a directory, found '.*/no'; make it first"):
+    with pytest.raises(
+        UsageError, match=r"/on_disk: expected true, false or a directory, found '.*/no'; make it first"
+    ):
         memory.reserve(ARRAYS, directory=tmp_path)
     with pytest.raises(ConfigError, match="expected a directory, since there is no session"):
         RingBuffer(RingBufferConfig(on_disk=True), name="train").reserve(ARRAYS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from digideep.agent.continuous.crew import Crew
-from digideep.agent.continuous.passes import PackedCritics
-from digideep.model.actor_critics import CriticTowers
+from digideep.agent.continuous.passes import PackedCritics, PackedPolicy
+from digideep.model.actor_critics import CriticTowers, ObservationTower
 from digideep.model.flat import FlatParameters
 from digideep.model.observations import FlatObservations
 from digideep.model.packed_towers import FrozenTowers, PackedTower, can_pack
@@ -140,12 +140,74 @@ def test_what_numpy_cannot_do_is_not_packed() -> None:
     assert not can_pack(still)
 
 
+@pytest.mark.parametrize(("activation", "layer_norm"), [("tanh", False), ("relu", True)])
+def test_products_of_wide_layers_may_be_made_at_the_same_time(activation: Any, layer_norm: bool) -> None:
+    found, calls = [], []
+
+    def backwards(*jobs: Callable[[], Any]) -> None:
+        calls.append(len(jobs))
+        for job in reversed(jobs):
+            job()
+
+    for run in (None, backwards):
+        towers = Towers(4, hidden_sizes=(8, 128, 128), outputs=1, activation=activation, layer_norm=layer_norm)
+        with torch.no_grad():
+            for parameter in towers.parameters():
+                parameter.copy_(torch.from_numpy(rows(*parameter.shape)))
+        flat = FlatParameters(towers)
+        tower = PackedTower(towers, run=run)
+        tower.forward(rows(256, 4).astype(np.float32))
+        tower.backward(rows(256, 1, seed=3).astype(np.float32))
+        found.append(flat.gradients.numpy())
+
+    assert calls == [2]  # of the two products below the upper layer of 128, and of no others
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.isfinite(found[0]).all() and np.count_nonzero(found[0]) > 10_000
+
+
+@pytest.mark.parametrize(("count", "expected"), [(None, [2]), (1, [1, 2])])
+def test_threads_of_a_crew_share_the_towers_or_the_products_of_a_single_one(
+    monkeypatch: pytest.MonkeyPatch, count: int | None, expected: list[int]
+) -> None:
+    inputs = FlatObservations({"observation": ArraySpec("box", (3,), "float32")})
+    towers = Towers(4, hidden_sizes=(128, 128), outputs=1, count=2, activation="relu")
+    FlatParameters(critics := CriticTowers(inputs, towers))
+    crew, calls = Crew(2), []
+    run = crew.run
+
+    def counted(*jobs: Callable[[], Any]) -> list[Any]:
+        calls.append(len(jobs))
+        return run(*jobs)
+
+    monkeypatch.setattr(crew, "run", counted)
+    packed = PackedCritics(critics, crew=crew, count=count)
+    packed({"observation": rows(256, 3).astype(np.float32)}, rows(256, 1).astype(np.float32))
+    calls.clear()
+
+    packed.backward(rows(count or 2, 256).astype(np.float32))
+
+    assert calls == expected
+
+
+def test_threads_of_a_crew_share_the_products_of_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = FlatObservations({"observation": ArraySpec("box", (3,), "float32")})
+    FlatParameters(policy := ObservationTower(inputs, Towers(3, hidden_sizes=(128, 128), outputs=1, activation="relu")))
+    crew, calls = Crew(2), []
+    monkeypatch.setattr(crew, "run", lambda *jobs: [calls.append(len(jobs)), *(job() for job in jobs)])
+    packed = PackedPolicy(policy, crew=crew)
+    packed({"observation": rows(256, 3).astype(np.float32)})
+
+    packed.backward(rows(256, 1).astype(np.float32))
+
+    assert calls == [2]
+
+
 @pytest.mark.parametrize("count", [None, 1])
 def test_two_threads_give_the_same_bits_as_one(count: int | None) -> None:
     def gradients(threads: int) -> list[Any]:
         torch.manual_seed(0)
         inputs = FlatObservations({"observation": ArraySpec("box", (3,), "float32")})
-        towers = Towers(4, hidden_sizes=(64, 64), outputs=1, count=2, activation="relu", layer_norm=True)
+        towers = Towers(4, hidden_sizes=(128, 128), outputs=1, count=2, activation="relu", layer_norm=True)
         flat = FlatParameters(critics := CriticTowers(inputs, towers))
         packed = PackedCritics(critics, crew=Crew(threads), count=count)
         observations = {"observation": rows(256, 3).astype(np.float32)}
@@ -161,40 +223,3 @@ def test_two_threads_give_the_same_bits_as_one(count: int | None) -> None:
     for one, two in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, two)
     assert np.abs(alone[2]).max() > 0.0
-
-
-def test_a_crew_returns_results_in_order_and_raises_the_first_error() -> None:
-    def fail() -> int:
-        raise ZeroDivisionError("of a job")
-
-    for threads in (1, 2, 3):
-        crew = Crew(threads)
-        assert crew.run(*(lambda n=n: n for n in range(5))) == [0, 1, 2, 3, 4]  # type: ignore[misc]
-        with pytest.raises(ZeroDivisionError, match="of a job"):
-            crew.run(lambda: 1, fail)
-
-
-def test_what_numpy_does_about_overflows_holds_in_every_thread_of_a_crew() -> None:
-    large = np.full(3, 1e38, np.float32)
-
-    with np.errstate(over="ignore"):
-        found = Crew(2).run(*(lambda: (large * large).max() for _ in range(2)))
-
-    assert np.isinf(found).all()
-    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
-        Crew(2).run(lambda: large.max(), lambda: (large * large).max())
-
-
-def test_threads_of_a_crew_end_with_it_and_keep_no_program_from_ending() -> None:
-    before = set(threading.enumerate())
-    crew = Crew(3)
-    crew.run(*(lambda: threading.get_ident() for _ in range(6)))
-    started = set(threading.enumerate()) - before
-
-    del crew
-    for thread in started:
-        thread.join(timeout=30.0)
-
-    assert len(started) == 2
-    assert all(thread.daemon for thread in started)
-    assert not any(thread.is_alive() for thread in started)

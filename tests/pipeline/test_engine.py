@@ -34,6 +34,22 @@ def test_what_was_chosen_is_recorded_once_and_reused(tmp_path: Path) -> None:
     assert entry["new"]["device"] == "cpu"
 
 
+def test_a_training_tells_what_computes_and_a_play_nothing_of_learning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    knobs = {"number_epochs": 1, "total_frames": 0, "epoch_size": 1, "test_activate": False}
+    options = {"session_path": str(tmp_path), "log_level": "info"}
+
+    session = digideep.run("digideep.params.sacv2_params", knobs, set={"/engine/num_threads": 2}, **options)
+    training = capfd.readouterr().err
+    digideep.run(load_checkpoint=str(session.paths.root), play=True, episodes=1, log_level="info")
+    play = capfd.readouterr().err
+
+    assert training.count("agent agent learns by packed: ") == training.count("torch threads: ") == 1
+    assert "torch threads: 1, beside 2 of the learner (/engine/num_threads)" in training
+    assert ("learn" in play, play.count("torch threads: 1 (/engine/num_threads)")) == (False, 1)
+
+
 def test_components_that_were_loaded_are_those_that_were_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = _run(tmp_path, max_exec_iter=1)
     found: list[str] = []

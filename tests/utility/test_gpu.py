@@ -181,6 +181,23 @@ def test_no_gpu_and_no_driver_are_told_once(
     ]
 
 
+def test_a_machine_without_a_driver_is_not_worth_a_line(
+    nvml: FakeNvml, reader: GpuReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    class NVMLError_LibraryNotFound(NVMLError):
+        pass
+
+    def fail() -> None:
+        raise NVMLError_LibraryNotFound("NVML Shared Library Not Found")
+
+    nvml.nvmlInit = fail  # type: ignore[method-assign]
+
+    with caplog.at_level(logging.DEBUG):
+        assert reader.read() == "unavailable"
+
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+
+
 def test_a_failure_that_passes_is_forgiven(nvml: FakeNvml, reader: GpuReader) -> None:
     good = nvml.nvmlDeviceGetCount
     nvml.nvmlDeviceGetCount = _not_supported  # type: ignore[method-assign,assignment]

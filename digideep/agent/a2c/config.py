@@ -23,5 +23,5 @@ class A2CConfig(RolloutConfig):
     lr: float = setting(7e-4, "learning rate at frame 0", low=0.0)
     normalize_advantage: bool = setting(False, "whether advantages of a chunk get mean 0 and variance 1")
     optimizer: Literal["rmsprop", "adam"] = setting("rmsprop", "what takes the gradient steps")
-    optimizer_eps: float = setting(1e-5, "epsilon of the optimiser, added to a root", above=0.0)
+    optimizer_eps: float = setting(1e-5, "epsilon of the optimiser, added to a root", low=1e-30)
     rmsprop_alpha: float = setting(0.99, "share of RMSprop's mean square that a step keeps", low=0.0, high=0.9999)

@@ -177,7 +177,7 @@ class ContinuousAgent(ReplayAgent):
         own.gradients.zero_()
         loss = self.written_loss(self.in_torch(batch), part)
         module: nn.Module = self.policy[part]  # type: ignore[index]
-        torch.autograd.backward([loss.total], inputs=list(module.parameters()))
+        torch.autograd.backward([loss.total], inputs=[p for p in module.parameters() if p.requires_grad])
         return self.output(part, torch.stack(loss.figures).cpu().numpy(), loss.priorities)
 
     def written_critic_loss(self, batch: Any) -> WrittenLoss:

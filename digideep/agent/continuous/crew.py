@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import os
 import queue
 import threading
 import weakref
@@ -19,7 +20,8 @@ class Crew:
     """Runs jobs side by side where there are threads for it, else one after the other; results are the same bits.
 
     It pays for jobs of some tenths of a millisecond that are mostly products of matrices, during which numpy lets
-    other threads run. The threads start with the first jobs, end with the crew, and never keep the program from ending.
+    other threads run. Threads start when there are first jobs for them, end with the crew, and never keep the program
+    from ending. A fork of the process starts its own.
 
     Args:
         threads: this one included.
@@ -27,25 +29,36 @@ class Crew:
 
     def __init__(self, threads: int) -> None:
         self.threads = max(1, threads)
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._has_started = False
+        self._begin()
 
     def run(self, *jobs: Callable[[], T]) -> list[T]:
-        """Return what the jobs return, in their order; the first error of a job is raised."""
+        """Return what the jobs return, in their order, once all have ended; the first error of a job is raised."""
         if self.threads == 1 or len(jobs) == 1:
             return [job() for job in jobs]
-        if not self._has_started:
-            self._start()
+        self._ensure(min(self.threads, len(jobs)) - 1)
         others = [self._hand_over(job) for job in jobs[1:]]
-        first = jobs[0]()
+        try:
+            first = jobs[0]()
+        finally:
+            # Whoever goes on, even after an error, uses the memory that they write to.
+            for other in others:
+                other.exception()
         return [first, *(other.result() for other in others)]
 
-    def _start(self) -> None:
-        self._has_started = True
-        for number in range(self.threads - 1):
-            name = f"digideep-crew_{number}"
+    def _begin(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._started = 0
+        self._process = os.getpid()
+
+    def _ensure(self, count: int) -> None:
+        """Have at least `count` threads beside this one."""
+        if self._process != os.getpid():  # threads do not come along with a fork
+            self._begin()
+        while self._started < count:
+            name = f"digideep-crew_{self._started}"
             threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True).start()
             weakref.finalize(self, self._calls.put, None)
+            self._started += 1
 
     def _hand_over(self, job: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()

@@ -41,8 +41,8 @@ class ActorCriticNetworks(NamedTuple):
 class Passes(NamedTuple):
     """How a method gets through its networks: in words, whether by autograd through its losses, and the passes.
 
-    `threads` are those that the passes run themselves. Passes through targets learn nothing; those of a part without a
-    target are those of the part.
+    `threads` are those that the passes may run themselves. Passes through targets learn nothing; those of a part
+    without a target are those of the part.
     """
 
     told: str
@@ -76,7 +76,7 @@ def build_actor_critics(
     last_bound=...)` and has the modules `policy`, `critics` and, where it was asked for, `value`.
 
     Raises:
-        ConfigError: it is no torch module, or its parts do not return what they must.
+        ConfigError: it is no torch module, or its parts share weights that learn, or do not return what they must.
     """
     arguments = {
         "observations": dict(spec.observations),
@@ -96,6 +96,7 @@ def build_actor_critics(
             f"{where}: expected the modules {', '.join(wanted)} in {type(made).__name__}, found no {missing[0]}; "
             f"is it a network for another method?"
         )
+    _check_apart({name: getattr(found, name) for name in wanted}, where=where)
     _check_shapes(found, spec, outputs=outputs, actions=actions, critics=critics, where=where)
     return found
 
@@ -124,7 +125,7 @@ def choose_passes(
     crew = Crew(torch.get_num_threads())
 
     def policy_pass(module: Any) -> PolicyPass:
-        return PackedPolicy(module) if is_packed else ModulePolicy(module, device=device)
+        return PackedPolicy(module, crew=crew) if is_packed else ModulePolicy(module, device=device)
 
     def critic_pass(module: Any) -> CriticPass:
         return PackedCritics(module, crew=crew) if is_packed else ModuleCritics(module, device=device)
@@ -148,6 +149,19 @@ def choose_passes(
         target_critics=critic_pass(target_critics) if "critic" in targets else critics,
         target_value=policy_pass(target_value) if "value" in targets else value,
     )
+
+
+def _check_apart(modules: Mapping[str, nn.Module], *, where: str) -> None:
+    """Refuse weights that two optimisers would move."""
+    owners: dict[nn.Parameter, str] = {}
+    for part, module in modules.items():
+        for name, parameter in module.named_parameters():
+            owner = owners.setdefault(parameter, part)
+            if owner != part and parameter.requires_grad:
+                raise ConfigError(
+                    f"{where}: expected {owner} and {part} with weights of their own, found {name!r} in both; "
+                    f"give each a copy"
+                )
 
 
 def _check_shapes(

@@ -7,7 +7,7 @@ standard networks on the CPU; the others are autograd through any module on any 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -62,11 +62,11 @@ def is_packable(*networks: nn.Module | None) -> bool:
 
 
 class PackedPolicy:
-    """A policy by hand."""
+    """A policy by hand; where the crew has threads, the two products of a backward pass are done side by side."""
 
-    def __init__(self, policy: ObservationTower) -> None:
+    def __init__(self, policy: ObservationTower, *, crew: Crew) -> None:
         self._specs = policy.inputs.specs
-        self._tower = PackedTower(policy.towers)
+        self._tower = PackedTower(policy.towers, run=_pairs(crew))
         self._dtype = _dtype(policy)
 
     def __call__(self, observations: Observations) -> Array:
@@ -79,7 +79,7 @@ class PackedPolicy:
 
 
 class PackedCritics:
-    """Critics by hand, each in a thread of its own where there are some.
+    """Critics by hand, each in a thread of its own where there are some; a single one as `PackedPolicy`.
 
     Args:
         critics: the networks.
@@ -91,7 +91,9 @@ class PackedCritics:
         self._specs: Mapping[str, ArraySpec] = critics.inputs.specs
         self._first = critics.inputs.size  # column of the action
         indices = range(critics.towers.count if count is None else count)
-        self._towers = [PackedTower(critics.towers, index) for index in indices]
+        # A job of a crew has no jobs of its own: all of its threads may be waiting already.
+        run = _pairs(crew) if len(indices) == 1 else None
+        self._towers = [PackedTower(critics.towers, index, run=run) for index in indices]
         self._crew = crew
         self._dtype = _dtype(critics)
 
@@ -175,6 +177,11 @@ class ModuleCritics:
         )
         self._kept = None
         return _numbers(gradient)
+
+
+def _pairs(crew: Crew) -> Callable[..., Any] | None:
+    """Return what does two jobs side by side; None where there is nobody for the second."""
+    return crew.run if crew.threads > 1 else None
 
 
 def _column(by_values: Array, index: int) -> Array:

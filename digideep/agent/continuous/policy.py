@@ -10,9 +10,8 @@ from torch import nn
 
 from digideep.agent.continuous.action_vector import ActionVector
 from digideep.agent.continuous.passes import is_packable
-from digideep.agent.modules import FrozenModule
+from digideep.agent.modules import FrozenModule, check_finite
 from digideep.agent.replay.exploration import Exploration
-from digideep.errors import NonFiniteError
 from digideep.model.actor_critics import ObservationTower
 from digideep.model.observations import flat_rows
 from digideep.model.packed_towers import FrozenTowers
@@ -143,9 +142,5 @@ class VectorActor:
 
     def _outputs(self, observations: Mapping[str, Array], *, rowwise: bool) -> Array:
         outputs = self._network(self._normalizer.observations(observations), rowwise=rowwise)
-        if not np.isfinite(outputs.sum()):
-            raise NonFiniteError(
-                f"agents/{self._name}: expected finite policy outputs, found others; the weights have diverged or an "
-                f"observation is out of range"
-            )
+        check_finite(self._name, outputs)
         return outputs

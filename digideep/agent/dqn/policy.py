@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from digideep.agent.dqn.passes import FrozenValues
+from digideep.agent.modules import check_finite
 from digideep.agent.replay.exploration import Exploration
 from digideep.agent.schedules import linear
-from digideep.errors import NonFiniteError
 from digideep.spec import ArraySpec
 from digideep.types import ActorOutput
 from digideep.utility.statistics import Normalizer
@@ -139,11 +138,7 @@ class DQNActor:
             NonFiniteError: the network gave NaN or infinity.
         """
         values = self._frozen(self._normalizer.observations(observations), noise, rowwise=rowwise)
-        if not math.isfinite(values.sum()):
-            raise NonFiniteError(
-                f"agents/{self._name}: expected finite action values, found others; the weights have diverged or an "
-                f"observation is out of range"
-            )
+        check_finite(self._name, values, what="action values")
         return values
 
     def _explore(self, observations: Mapping[str, Array]) -> Array:

@@ -29,7 +29,7 @@ class PPOConfig(RolloutConfig):
     target_kl: float | None = setting(None, "approximate KL beyond which an update ends early; null: never", above=0.0)
     update_epochs: int = setting(4, "passes over each chunk", low=1)
     minibatch_size: int = setting(256, "rows of a gradient step", unit="rows", low=1)
-    adam_eps: float = setting(1e-5, "epsilon of Adam", above=0.0)
+    adam_eps: float = setting(1e-5, "epsilon of Adam", low=1e-30)
 
 
 @dataclass(frozen=True)

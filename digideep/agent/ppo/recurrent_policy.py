@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from digideep.agent.modules import FrozenModule
+from digideep.agent.modules import FrozenModule, check_finite
 from digideep.agent.policy import Policy
-from digideep.agent.rollout.policy import FrozenPolicy, RolloutActor, check_finite, threads_for
+from digideep.agent.rollout.policy import FrozenPolicy, RolloutActor
 from digideep.model.frozen import Prediction
 from digideep.model.frozen_rnn import FrozenRNN
 from digideep.model.rnn import ActorCriticRNN
@@ -144,6 +144,5 @@ class _FrozenRecurrentModule:
         self, observations: Mapping[str, Array], hidden_state: Mapping[str, Array], masks: Array, *, rowwise: bool
     ) -> tuple[Prediction, dict[str, Array]]:
         """Return the prediction for normalised observations, and the next hidden state."""
-        with threads_for(1 if rowwise else len(masks)):
-            outputs, values, *after = self._step(observations, hidden_state, masks, rowwise=rowwise)
+        outputs, values, *after = self._step(observations, hidden_state, masks, rowwise=rowwise)
         return Prediction(outputs, values), dict(zip(self._keys, after, strict=True))

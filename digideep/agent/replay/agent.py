@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections import defaultdict
@@ -34,6 +35,8 @@ from digideep.utility.statistics import Normalizer
 
 __all__ = ["Networks", "ReplayAgent", "ReplayState"]
 
+logger = logging.getLogger(__name__)
+
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
@@ -41,7 +44,8 @@ class Networks(NamedTuple):
     """What an agent learns and what follows it.
 
     `policy` is all that learns, as one module; `parts` its modules by optimiser, in the order of their steps;
-    `targets` copies of some of them, by part, which follow slowly.
+    `targets` copies of some of them, by part, which follow slowly. A target is in evaluation mode, and its buffers, a
+    running mean say, are those of its part whenever it moves.
     """
 
     policy: nn.Module
@@ -110,8 +114,10 @@ class ReplayAgent(Agent):
         }
         self.parts = tuple(self._parts)
         self.loss_names = self.figure_names[self.parts[0]]
-        self.targets = networks.targets
-        self._target_values = {part: FlatParameters(module).values for part, module in networks.targets.items()}
+        self.targets = {part: module.eval() for part, module in networks.targets.items()}
+        self._target_values = {part: FlatParameters(module).values for part, module in self.targets.items()}
+        self._followed = {part: networks.parts[part] for part in self.targets}
+        self._buffers = {part: _buffer_names(module) for part, module in self.targets.items()}
         self.exploration = Exploration(
             warm_up=config.warm_up, rng=generator(seed, "agents", name, "actions"), noise=noise
         )
@@ -129,6 +135,7 @@ class ReplayAgent(Agent):
         self._frame = 0  # not part of the state: each update is told it
         self.updates = self.steps = 0
         self._step_block = device_block("step", device)
+        self._has_told = self._has_warned = False
 
     def figures_of(self, part: str) -> tuple[str, ...]:
         """Return the names of the figures that come with the gradient of a part."""
@@ -150,9 +157,11 @@ class ReplayAgent(Agent):
         """Move the targets, after all parts have taken their step."""
 
     def polyak(self, share: float) -> None:
-        """Move every target by a share of its distance from its part."""
+        """Move every target by a share of its distance from its part, whose buffers it gets."""
         for part, target in self._target_values.items():
             polyak(target, self._parts[part].values, share=share)
+            for name in self._buffers[part]:
+                self.targets[part].get_buffer(name).copy_(self._followed[part].get_buffer(name))
 
     def figures(self) -> dict[str, float]:
         """Return further figures of now for the monitor."""
@@ -166,6 +175,7 @@ class ReplayAgent(Agent):
         """Take `n_updates` gradient steps, once the warm-up is over."""
         self._frame = counters.env_steps
         report = {"lr": self.lr(self.parts[-1]), **self.figures()}
+        self._tell_what_is_learnt()
         if self.exploration.is_warm:
             for part in self._parts.values():
                 part.flat.check()
@@ -180,6 +190,21 @@ class ReplayAgent(Agent):
             report |= {figure: sum(values) / len(values) for figure, values in found.items()}
         for figure, value in report.items():
             self._monitor(f"update/{self.name}/{figure}", value)
+
+    def _tell_what_is_learnt(self) -> None:
+        """Say once that nothing is learnt yet, and once that nothing is any more."""
+        if not self.exploration.is_warm and not self._has_told:
+            self._has_told = True
+            logger.info(
+                "/agents/%s/warm_up: the first %d rows are acted at random, and nothing is learnt before they are over",
+                self.name, self.config.warm_up,
+            )  # fmt: skip
+        if not self._has_warned and not any(self.lr(part) for part in self.parts):
+            self._has_warned = True
+            logger.warning(
+                "/agents/%s/lr_horizon: the learning rate is 0 from frame %d on and nothing is learnt any more",
+                self.name, self.config.lr_horizon,
+            )  # fmt: skip
 
     def apply(self, flat: FlatArray, part: str) -> float:
         """Clip the gradient of a part, take a step of Adam, and return the norm that the gradient had.
@@ -208,8 +233,8 @@ class ReplayAgent(Agent):
             CheckpointError: its tensors are not those of these networks.
         """
         load_named(self.policy, state["policy"], where=f"agents.{self.name}/policy")
-        for part, target in self._target_values.items():
-            target.copy_(self._parts[part].values)
+        for part, target in self.targets.items():
+            target.load_state_dict(self._followed[part].state_dict())
         self.changed()
 
     def state_dict(self) -> StateDict:
@@ -320,3 +345,9 @@ class ReplayAgent(Agent):
             f"agents/{self.name}: expected a finite {{found}} in the part {part!r} of update {self.updates}; nothing "
             f"was changed by it; a smaller /agents/{self.name}/lr may help"
         )
+
+
+def _buffer_names(module: nn.Module) -> list[str]:
+    """Return the names of a module's buffers, but for those that are no part of its state."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    return [name for name in module.state_dict() if name not in parameters]

@@ -8,9 +8,15 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from digideep.agent.config import AgentConfig
+from digideep.errors import ConfigError
+from digideep.memory.room import shown_bytes
+from digideep.utility.memory_limit import memory_limit_bytes
 from digideep.utility.node import setting
 
 __all__ = ["ReplayConfig"]
+
+_ROW_BYTES = 24
+"""What a row of a window takes at least while it is drawn: two places, mask and reward."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class ReplayConfig(AgentConfig):
     lr_final: float | None = setting(None, "learning rate at the horizon; null: constant", low=0.0)
     lr_horizon: int = setting(0, "over which the learning rate moves from lr to lr_final", unit="frames", low=0)
     max_grad_norm: float | None = setting(None, "bound of each gradient's norm; null: none", above=0.0)
-    adam_eps: float = setting(1e-8, "epsilon of Adam", above=0.0)
+    adam_eps: float = setting(1e-8, "epsilon of Adam", low=1e-30)
     priority_alpha: float = setting(0.6, "exponent of priorities at frame 0, for a prioritised memory", low=0.0)
     priority_alpha_final: float | None = setting(None, "exponent at the horizon; null: constant", low=0.0)
     priority_beta: float = setting(
@@ -43,3 +49,18 @@ class ReplayConfig(AgentConfig):
         0, "over which both exponents move; 0: they are final from the beginning", unit="frames", low=0
     )
     priority_epsilon: float = setting(1e-6, "added to an error before it becomes a priority", low=0.0)
+
+    def __post_init__(self) -> None:
+        """Check that the windows of a gradient step fit into memory: the system would end the process without a word.
+
+        Raises:
+            ConfigError: a schedule has no horizon, or the windows are more than the machine has memory for.
+        """
+        super().__post_init__()
+        needed, limit = self.batch_size * (self.n_step + 2) * _ROW_BYTES, memory_limit_bytes()
+        if needed > limit:
+            raise ConfigError(
+                f"{type(self).__name__}/batch_size: expected windows within the memory of this machine or its control "
+                f"group ({shown_bytes(limit)}), found {self.batch_size} of {self.n_step} steps, at least "
+                f"{shown_bytes(needed)}; lower it, or n_step"
+            )

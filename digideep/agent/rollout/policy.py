@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
-from digideep.agent.modules import FrozenModule
+from digideep.agent.modules import FrozenModule, check_finite
 from digideep.agent.policy import Policy
-from digideep.errors import NonFiniteError
 from digideep.model.frozen import FrozenMLP, Prediction
 from digideep.model.mlp import ActorCriticMLP
 from digideep.spec import ArraySpec
 from digideep.types import ActorOutput
 from digideep.utility.statistics import Normalizer
 
-__all__ = ["FrozenPolicy", "LateRolloutActor", "RolloutActor", "check_finite", "threads_for"]
+__all__ = ["FrozenPolicy", "LateRolloutActor", "RolloutActor"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_FEW_ROWS = 16
 _BLOCK = 2048  # rows of a chunk that are completed at once: activations of more would leave the caches
 _NUMBER = ArraySpec(kind="box", shape=(), dtype="float32")
-_NO_VALUES = np.zeros(0, np.float32)
 
 
 class FrozenPolicy:
@@ -153,42 +147,4 @@ class _FrozenModule:
 
     def __call__(self, observations: Mapping[str, Array], *, rowwise: bool) -> Prediction:
         """Return policy outputs and values for normalised observations."""
-        rows = len(next(iter(observations.values())))
-        with threads_for(1 if rowwise else rows):
-            return Prediction(*self._network(observations, rowwise=rowwise))
-
-
-@contextlib.contextmanager
-def threads_for(rows: int) -> Iterator[None]:
-    """Have torch compute few rows in one thread: others gain little from it, and workers need the other cores.
-
-    A rule on the number of rows: threads change bits.
-    """
-    threads = torch.get_num_threads()
-    if threads == 1 or rows > _FEW_ROWS:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def check_finite(name: str, outputs: Array, values: Array = _NO_VALUES) -> None:
-    """Check what the network of the agent `name` gave.
-
-    Raises:
-        NonFiniteError: it gave NaN or infinity.
-    """
-    flat = outputs.ravel()
-    # One bad number makes the sum of squares bad, which is quick; only then it is worth looking at each.
-    if math.isfinite(flat.dot(flat) + values.dot(values)):
-        return
-    for what, array in (("policy outputs", outputs), ("values", values)):
-        bad = np.argwhere(~np.isfinite(array))
-        if len(bad):
-            raise NonFiniteError(
-                f"agents/{name}: expected finite {what}, found {array[tuple(bad[0])]} in row {bad[0][0]}; "
-                f"the weights have diverged or an observation is out of range"
-            )
+        return Prediction(*self._network(observations, rowwise=rowwise))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -17,9 +18,6 @@ from digideep.agent.sac_value import losses
 from digideep.agent.sac_value.config import SACValueConfig
 from digideep.agent.sac_value.losses import SACValueBatch, scaled_targets
 from digideep.model.squashed import squash_torch
-from digideep.spec import EnvSpec
-from digideep.types import Store
-from digideep.utility.imports import BUILT_IN
 
 __all__ = ["SACValueAgent"]
 
@@ -47,35 +45,14 @@ class SACValueAgent(ContinuousAgent):
     loss_methods = ("value_loss", "critic_loss", "policy_loss")
     config: SACValueConfig
 
-    def __init__(
-        self,
-        config: SACValueConfig,
-        *,
-        name: str,
-        spec: EnvSpec,
-        memory: Store,
-        device: str,
-        seed: int,
-        monitor: Callable[[str, float], None],
-        allowed: Sequence[str] = BUILT_IN,
-    ) -> None:
-        super().__init__(
-            config,
-            name=name,
-            spec=spec,
-            memory=memory,
-            device=device,
-            seed=seed,
-            monitor=monitor,
-            allowed=allowed,
-        )
-        self._value, self._target_value = _there(self.passes.value), _there(self.passes.target_value)
-        self._soft = SoftPolicy(self.passes.policy)
+    @cached_property
+    def _soft(self) -> SoftPolicy:
+        return SoftPolicy(self.passes.policy)
 
     def make_batch(self, transitions: Transitions) -> SACValueBatch:
         """Return a batch with targets by the target value network, and noise for the policy of now."""
         with torch.no_grad():
-            values = self._target_value(transitions.following)[:, 0]
+            values = _there(self.passes.target_value)(transitions.following)[:, 0]
         targets = scaled_targets(
             transitions.rewards, transitions.discounts, values=values, reward_scale=self.config.reward_scale
         )
@@ -149,10 +126,11 @@ class SACValueAgent(ContinuousAgent):
         squashed = self._soft.draw(batch)
         with torch.no_grad():
             values = self.passes.critics(batch.observations, squashed.actions)
-        found = self._value(batch.observations)[:, 0]
+        value = _there(self.passes.value)
+        found = value(batch.observations)[:, 0]
         errors = found - (values.min(axis=0) - squashed.log_probs)
         weighted = errors * batch.importance / len(errors)
-        self._value.backward(weighted[:, None])
+        value.backward(weighted[:, None])
         return self.output("value", (0.5 * float((errors * weighted).sum()), float(found.mean())))
 
 

@@ -141,16 +141,17 @@ def choose_workers(
     with ExitStack() as stack:
         here = start(HERE, stack)
         step_s = first_figure(here, seconds=_LOOK_S)
-        seconds, speed = {HERE: step_s}, {HERE: 1.0}
+        speed = {HERE: 1.0}
         if step_s >= _CHEAP_S:
             for way in candidates(num_envs=num_envs, cores=cores, step_s=step_s, parent_steps=parent_steps):
                 with ExitStack() as inner:
-                    speed[way], seconds[way] = compare(here, start(way, inner), seconds=_COMPARE_S)
+                    speed[way] = compare(here, start(way, inner), seconds=_COMPARE_S)
     choice = HERE
     for way, figure in speed.items():
         if figure > _WORTH * speed[choice]:
             choice = way
-    figures = {str(way): round(num_envs / step_s, 1) for way, step_s in seconds.items()}
+    # The load of the machine may have changed between two comparisons: what was found within one is comparable.
+    figures = {str(way): round(figure * num_envs / step_s, 1) for way, figure in speed.items()}
     told = ", ".join(f"{way} {figure:,.0f}" for way, figure in figures.items())
     logger.info("num_workers auto: %s, measured with %d environments in steps/s: %s", choice, num_envs, told)
     return choice, figures

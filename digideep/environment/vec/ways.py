@@ -103,8 +103,8 @@ def first_figure(trial: Trial, *, seconds: float) -> float:
     return _undisturbed(found)
 
 
-def compare(one: Trial, other: Trial, *, seconds: float) -> tuple[float, float]:
-    """Return how many times as fast the `other` is, and its seconds a step; ends early where it clearly is faster."""
+def compare(one: Trial, other: Trial, *, seconds: float) -> float:
+    """Return how many times as fast the `other` is; ends early where it clearly is faster."""
     found: tuple[list[float], list[float]] = ([], [])
     end = perf_counter() + seconds
     while True:
@@ -113,7 +113,7 @@ def compare(one: Trial, other: Trial, *, seconds: float) -> tuple[float, float]:
         first, second = map(_undisturbed, found)
         # A load of the machine makes more processes slower than they are, hardly ever faster: only that can be clear.
         if (len(found[0]) >= _ENOUGH and first > _CLEAR * second) or perf_counter() >= end:
-            return first / second, second
+            return first / second
 
 
 def _undisturbed(found: Sequence[float]) -> float:

@@ -36,8 +36,11 @@ def to_environment(raw: np.ndarray[Any, Any], spec: ArraySpec, transform: Transf
     if transform == "clip":
         return raw.clip(low, high)  # half the time of np.clip
     unit = raw.clip(-1.0, 1.0)
-    # The last clip is for the rounding of the line before it, which may step over a bound.
-    return (low + (unit + 1.0) * 0.5 * (high - low)).clip(low, high)  # type: ignore[no-any-return]
+    share = (unit + 1.0) * 0.5
+    span = _span(spec.low, spec.high, spec.shape, raw.dtype)
+    scaled = low + share * span if span is not None else low * (1.0 - share) + high * share
+    # The clip is for the rounding of the line before it, which may step over a bound.
+    return scaled.clip(low, high)
 
 
 def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> dict[str, ArraySpec]:
@@ -52,8 +55,8 @@ def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> di
     for slot, spec in actions.items():
         if spec.kind == "box" and not spec.bounded:
             raise SpaceError(
-                f"/env/action_transform: 'rescale' needs finite bounds, found low {spec.low} and high {spec.high} "
-                f"in action {slot!r}; use 'clip' or 'none'"
+                f"/env/action_transform: expected finite bounds for 'rescale', found low {spec.low} and high "
+                f"{spec.high} in action {slot!r}; use 'clip' or 'none'"
             )
         seen[slot] = spec._replace(low=(-1.0,), high=(1.0,)) if spec.kind == "box" else spec
     return seen
@@ -63,5 +66,24 @@ def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> di
 def _bounds(
     low: tuple[float, ...], high: tuple[float, ...], shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    lower, upper = (np.asarray(bound, dtype=dtype) for bound in (low, high))
+    lower, upper = (_cast(np.asarray(bound), dtype) for bound in (low, high))
     return lower.reshape(shape if lower.size > 1 else ()), upper.reshape(shape if upper.size > 1 else ())
+
+
+@lru_cache
+def _span(
+    low: tuple[float, ...], high: tuple[float, ...], shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any] | None:
+    """Return how far the bounds lie apart; None where one such distance is beyond what `dtype` holds."""
+    lower, upper = _bounds(low, high, shape, dtype)
+    with np.errstate(over="ignore"):
+        span = np.asarray(upper - lower)
+    return span if np.isfinite(span).all() else None
+
+
+def _cast(bound: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return a bound in another type; a finite one that is too large for it becomes the largest that it holds."""
+    if dtype.kind == "f":
+        largest = float(np.finfo(dtype).max)
+        bound = np.where(np.isfinite(bound), bound.clip(-largest, largest), bound)
+    return bound.astype(dtype)

@@ -103,7 +103,7 @@ class MaskObservationConfig(WrapperConfig):
         """Check that something is left."""
         super().__post_init__()
         if not self.keep:
-            raise ConfigError("MaskObservationConfig/keep: expected at least one place, found []")
+            raise ConfigError("MaskObservationConfig/keep: expected at least one place, found []; name one")
 
 
 @dataclass(frozen=True)
