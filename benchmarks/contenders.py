@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.installing import ROOT, is_installed, python_of
-from benchmarks.settings import LEARNING, PPO_SETTINGS, REPLAY_SETTINGS
+from benchmarks.settings import CHUNK, LEARNING, PPO_SETTINGS, REPLAY_SETTINGS
 
 __all__ = ["CONTENDERS", "OURS", "REFERENCE", "REFERENCES", "Contender", "present"]
 
@@ -75,7 +75,7 @@ CONTENDERS = (
         "digideep, 64 steps, then 64 updates",
         None,
         "benchmarks.ours",
-        ("--chunk=64", "--name=digideep, 64 steps, then 64 updates"),
+        (f"--chunk={CHUNK}", f"--name=digideep, {CHUNK} steps, then {CHUNK} updates"),
         settings=_CONTINUOUS,
     ),
     Contender("stable-baselines3", "sb3", "benchmarks/peers/sb3.py", settings=_SPEED),
@@ -106,7 +106,11 @@ CONTENDERS = (
         "stable-baselines3 (cpu, 64 steps, then 64 updates)",
         "sb3",
         "benchmarks/peers/sb3_replay.py",
-        ("--device=cpu", "--chunk=64", "--name=stable-baselines3 (cpu, 64 steps, then 64 updates)"),
+        (
+            "--device=cpu",
+            f"--chunk={CHUNK}",
+            f"--name=stable-baselines3 (cpu, {CHUNK} steps, then {CHUNK} updates)",
+        ),
         settings=_CONTINUOUS,
     ),
     Contender(

@@ -74,6 +74,8 @@ def _summary(made: Sequence[LearningRun], by_name: dict[str, list[Learned]]) -> 
 
 
 def _goal(run: LearningRun) -> str:
+    if run.goal is None:
+        return "none"
     if run.measure == "rise":
         return f"a rise of at least {run.goal:g}"
     return f"below {run.goal:g}" if run.fails else f"at least {run.goal:g}"
@@ -88,6 +90,8 @@ def _told(run: LearningRun, mean: Estimate | None) -> str:
 
 
 def _verdict(run: LearningRun, mean: Estimate | None) -> str:
+    if run.goal is None:
+        return ""
     if mean is None:
         return "no"
     return "yes" if (mean.value < run.goal if run.fails else mean.value >= run.goal) else "no"

@@ -28,7 +28,7 @@ class LearningRun(NamedTuple):
     Attributes:
         name: of the preset, a module of `digideep.params`.
         title: method and task.
-        goal: what the mean over seeds should reach.
+        goal: what the mean over seeds should reach; None where the page only says what was reached.
         changes: of the preset's knobs, as `--set` takes them.
         measure: `test`: the mean return of the last test, the policy acting without noise; `rise`: the mean return of
             the training episodes in the last tenth of the frames minus that in the first tenth.
@@ -40,7 +40,7 @@ class LearningRun(NamedTuple):
 
     name: str
     title: str
-    goal: float
+    goal: float | None
     changes: tuple[str, ...] = ()
     measure: Literal["test", "rise"] = "test"
     fails: bool = False
@@ -98,6 +98,13 @@ RUNS = (
         published=(_zoo("-157.0 +- 88.7", "20,000"),),
     ),
     LearningRun(
+        "sac_params",
+        "SAC of 2018 on Pendulum-v1",
+        -200.0,
+        ("total_frames=20000",),
+        note="With a value network and a temperature that is set, not learnt.",
+    ),
+    LearningRun(
         "classic_td3",
         "TD3 on Pendulum-v1",
         -200.0,
@@ -130,6 +137,26 @@ RUNS = (
         note="What is published stands at ten times as many frames.",
     ),
     LearningRun(
+        "mujoco_td3",
+        "TD3 on HalfCheetah-v5, 100,000 frames",
+        None,
+        ("total_frames=100000",),
+        published=(_zoo("9656 +- 970", "1,000,000", "HalfCheetah-v3"),),
+        note="What is published stands at ten times as many frames.",
+    ),
+    LearningRun(
+        "mujoco_ppo",
+        "PPO on HalfCheetah-v5",
+        None,
+        published=(_zoo("5819 +- 664", "1,000,000", "HalfCheetah-v3"),),
+    ),
+    LearningRun(
+        "dmc_sac",
+        "SAC on walker-walk of the DeepMind Control Suite, 100,000 frames",
+        None,
+        ("total_frames=100000",),
+    ),
+    LearningRun(
         "cartpole_hidden_ppo_recurrent",
         "recurrent PPO on CartPole-v1 without velocities",
         450.0,
@@ -150,8 +177,27 @@ RUNS = (
         ("total_frames=1000000",),
         measure="rise",
         published=(_zoo("20.99 +- 0.11", "10,000,000"),),
-        note="The beginning of learning, on two cores: the figure is how much the mean return of training rises from "
+        note="The beginning of learning: the figure is how much the mean return of training rises from "
         "the first tenth of the frames to the last. What is published stands at ten times as many frames.",
+    ),
+    LearningRun(
+        "atari_ppo_recurrent",
+        "recurrent PPO on Pong, the first 1,000,000 frames",
+        None,
+        ("total_frames=1000000",),
+        measure="rise",
+        note="One picture at a time instead of the last four, and an LSTM behind them.",
+        seeds=(1,),
+    ),
+    LearningRun(
+        "atari_dqn",
+        "DQN on Pong, the first 1,000,000 frames",
+        None,
+        ("total_frames=1000000",),
+        measure="rise",
+        published=(_zoo("20.60 +- 0.61", "10,000,000"),),
+        note="What is published stands at ten times as many frames.",
+        seeds=(1,),
     ),
 )
 """All runs, in the order of the page."""

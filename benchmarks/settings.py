@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["ALIASES", "LEARNING", "PPO_SETTINGS", "REPLAY_SETTINGS", "SETTINGS", "PPOSetting", "ReplaySetting"]
+__all__ = ["ALIASES", "CHUNK", "LEARNING", "PPO_SETTINGS", "REPLAY_SETTINGS", "SETTINGS", "PPOSetting", "ReplaySetting"]
 
 
 class PPOSetting(NamedTuple):
@@ -105,6 +105,10 @@ class ReplaySetting(NamedTuple):
     def in_chunks(self, factor: int) -> ReplaySetting:
         """Return the same with `factor` times as many steps and gradient steps an iteration."""
         return self._replace(n_steps=factor * self.n_steps, n_updates=factor * self.n_updates)
+
+
+CHUNK = 64
+"""Steps that contenders may take in one go, with as many gradient steps after them, where a setting has one a step."""
 
 
 class PictureSetting(NamedTuple):

@@ -24,6 +24,7 @@ _SET_THREADS = tuple(
     f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")
 )  # what it is called in the OpenBLAS of numpy's wheels, and in others
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_SPINS = "10000"  # looks for work before a thread sleeps: on idle cores as quick as the default, on busy ones twice
 _WIDE_LAYER = 256  # from here on products gain from a second thread
 _SMALL_MLP_WIDTH = 512  # wider networks gain from a GPU, narrower ones lose to the transfers
 
@@ -39,12 +40,16 @@ def prepare_process() -> None:
     """Set what numeric libraries read once, when they are imported: call it before numpy and torch.
 
     numpy's products then run in one thread, unless OPENBLAS_NUM_THREADS says otherwise: on the small ones of a policy
-    several threads lose more to waiting for each other than they gain. MKL, where torch uses it, keeps to one set of
-    instructions. Where numpy is imported already (`digideep.run` in a notebook) its OpenBLAS is told so now; torch, and
-    a numpy that cannot be told, stay as they are, and checkpoints say so.
+    several threads lose more to waiting for each other than they gain. torch's threads sleep soon where they have no
+    work, unless GOMP_SPINCOUNT or OMP_WAIT_POLICY says otherwise: on cores that other processes want too, environments
+    among them, waiting awake takes their time. MKL, where torch uses it, keeps to one set of instructions. Where numpy
+    is imported already (`digideep.run` in a notebook) its OpenBLAS is told so now; torch, and a numpy that cannot be
+    told, stay as they are, and checkpoints say so.
     """
     if "OPENBLAS_NUM_THREADS" not in os.environ and ("numpy" not in sys.modules or _keep_products_to_one_thread()):
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would be printed on standard output
     if os.uname().machine in ("x86_64", "AMD64") and "torch" not in sys.modules:
         wide = "avx512f" in _cpu_flags()

@@ -60,3 +60,13 @@ def test_rows_that_are_acted_at_random_are_not_learnt_from(
     ours = make_result(**fields, rows=6_436, gradient_steps=gradient_steps, episodes=436)
 
     assert broken([ours], [make_result(PEER, **fields, rows=6_000, gradient_steps=1_250, episodes=416)]) == expected
+
+
+@pytest.mark.parametrize(("gradient_steps", "expected"), [(3_264, []), (3_290, ["gradient steps"])])
+def test_chunk_in_which_the_warm_up_ends_is_learnt_from_as_a_whole(
+    make_result: Callable[..., Result], gradient_steps: int, expected: list[str]
+) -> None:
+    fields: dict[str, Any] = {"setting": "B5", "frames": 4_224, "rows": 4_224, "episodes": 21}
+    ours = make_result(**fields, gradient_steps=3_225)
+
+    assert broken([ours], [make_result(PEER, **fields, gradient_steps=gradient_steps)]) == expected

@@ -179,7 +179,7 @@ def test_G_a_failed_start_leaves_no_place_that_it_has_made(cold: Cold, tmp_path:
     assert found == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
+@pytest.mark.skipif(os.geteuid() != 0, reason="expected the right to mount: only root has it")
 @pytest.mark.parametrize("state", ["read-only", "full"])
 def test_G_a_place_that_cannot_be_written_is_told(cold: Cold, tmp_path: Path, state: str) -> None:
     place = tmp_path / "mounted"

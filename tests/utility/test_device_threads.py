@@ -46,3 +46,20 @@ def test_without_an_openblas_that_can_be_told_nothing_is_claimed() -> None:
 
     assert told(nowhere + PREPARE + TELL, OMP_NUM_THREADS="2") == untouched
     assert untouched[0] == "None"
+
+
+SPINS = PREPARE + "import os\nprint(os.environ.get('GOMP_SPINCOUNT'))\n"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "None")],
+    ids=["unset", "count", "policy"],
+)
+def test_threads_of_torch_spin_shortly_unless_the_user_says_how(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], expected: str
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+
+    assert told(SPINS, **environ) == [expected]

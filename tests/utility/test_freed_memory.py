@@ -33,7 +33,7 @@ def faults(*argv: str) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc gives memory back like that")
+@pytest.mark.skipif(sys.platform != "linux", reason="expected Linux: only glibc gives memory back like that")
 def test_memory_of_a_minibatch_is_not_fetched_again_page_by_page() -> None:
     # 4 arrays of 32 MiB, in pages of 4 KiB or, where the system merges them, of 2 MiB.
     assert faults("given back") >= 60
