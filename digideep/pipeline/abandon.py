@@ -28,11 +28,16 @@ def abandon(session: Session, code: int, *, frame: int) -> None:
     if session.options.mode is Mode.PLAY:
         _say(session, "stopped inside an evaluation: no results were written")
         return
+    _say(session, f"stopped inside a cycle: {_what_is_left(session, frame)}")
+    finish_in_passing(functools.partial(session.finish, wait=False), code, "stopped inside a cycle")
+
+
+def _what_is_left(session: Session, frame: int) -> str:
+    if session.options.dry_run:
+        return "a dry run keeps nothing"
     entries = session.summary.checkpoints
     stands, saved_frame = (entries[-1]["name"], entries[-1]["frame"]) if entries else ("no checkpoint", 0)
-    lost = f"{stands} stands, {frame - saved_frame} frames will be repeated"
-    _say(session, f"stopped inside a cycle: {'a dry run keeps nothing' if session.options.dry_run else lost}")
-    finish_in_passing(functools.partial(session.finish, wait=False), code, "stopped inside a cycle")
+    return f"{stands} stands, {frame - saved_frame} frames will be repeated"
 
 
 def leave(session: Session, code: int) -> None:
