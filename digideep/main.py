@@ -104,6 +104,9 @@ def _answer(request: Request, requests: StopRequest) -> int:
         from digideep.params.describe import list_presets
 
         return _print(list_presets(as_json=request.as_json))
+    from digideep.utility.requirements import check_packages
+
+    check_packages()
     if isinstance(request, Description):
         from digideep.params.describe import describe
 

@@ -15,7 +15,7 @@ import torch
 
 from digideep.model.towers import NORM_EPSILON, TowerLayer, TowerNorm, Towers
 
-__all__ = ["FrozenTowers", "PackedTower", "can_pack"]
+__all__ = ["FrozenTowers", "PackedTower", "bits_of", "can_pack"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -163,6 +163,26 @@ class PackedTower:
             )
             self._works[rows] = work
         return work
+
+
+def bits_of(towers: Towers, *, rows: int, first: int = 0) -> list[bytes]:
+    """Return what passes over a made-up batch give, bit by bit: outputs, and gradients by inputs and parameters.
+
+    Args:
+        towers: as those of `PackedTower`; their gradients are overwritten.
+        rows: of the batch.
+        first: the column of the inputs from which on a gradient by them is asked for.
+    """
+    tower = PackedTower(towers)
+    layers = [*tower._layers, tower._head]
+    rng, dtype = np.random.default_rng(0), layers[0].weight.dtype
+    inputs = rng.standard_normal((rows, layers[0].weight.shape[1])).astype(dtype)
+    by_outputs = rng.standard_normal((rows, layers[-1].weight.shape[0])).astype(dtype)
+    found = [tower.forward(inputs), tower.input_gradient(by_outputs, first=first)]
+    tower.forward(inputs)
+    tower.backward(by_outputs)
+    found += [parameter.grad[0].numpy() for parameter in towers.parameters() if parameter.grad is not None]
+    return [array.tobytes() for array in found]
 
 
 class FrozenTowers:

@@ -7,6 +7,7 @@ import sys
 from typing import NamedTuple
 
 from digideep.errors import UsageError, one_line
+from digideep.utility.products import set_product_threads
 
 __all__ = [
     "DeviceChoice",
@@ -20,11 +21,9 @@ __all__ = [
     "require_device",
 ]
 
-_SET_THREADS = tuple(
-    f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")
-)  # what it is called in the OpenBLAS of numpy's wheels, and in others
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _SPINS = "10000"  # looks for work before a thread sleeps: on idle cores as quick as the default, on busy ones twice
+_CYCLES = "20"  # 2^20, 0.4 ms or so: as _SPINS for OpenBLAS, whose default is 25 ms
 _WIDE_LAYER = 256  # from here on products gain from a second thread
 _SMALL_MLP_WIDTH = 512  # wider networks gain from a GPU, narrower ones lose to the transfers
 
@@ -39,38 +38,23 @@ class DeviceChoice(NamedTuple):
 def prepare_process() -> None:
     """Set what numeric libraries read once, when they are imported: call it before numpy and torch.
 
-    numpy's products then run in one thread, unless OPENBLAS_NUM_THREADS says otherwise: on the small ones of a policy
-    several threads lose more to waiting for each other than they gain. torch's threads sleep soon where they have no
-    work, unless GOMP_SPINCOUNT or OMP_WAIT_POLICY says otherwise: on cores that other processes want too, environments
+    numpy's products then run in one thread but where a learner asks for more (`ProductThreads`), unless
+    OPENBLAS_NUM_THREADS says otherwise: on the small ones of a policy several threads lose more to waiting for each
+    other than they gain. The threads of both libraries sleep soon where they have no work, unless GOMP_SPINCOUNT,
+    OMP_WAIT_POLICY or OPENBLAS_THREAD_TIMEOUT says otherwise: on cores that other processes want too, environments
     among them, waiting awake takes their time. MKL, where torch uses it, keeps to one set of instructions. Where numpy
     is imported already (`digideep.run` in a notebook) its OpenBLAS is told so now; torch, and a numpy that cannot be
     told, stay as they are, and checkpoints say so.
     """
-    if "OPENBLAS_NUM_THREADS" not in os.environ and ("numpy" not in sys.modules or _keep_products_to_one_thread()):
+    if "OPENBLAS_NUM_THREADS" not in os.environ and ("numpy" not in sys.modules or set_product_threads(1)):
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _CYCLES)
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would be printed on standard output
     if os.uname().machine in ("x86_64", "AMD64") and "torch" not in sys.modules:
         wide = "avx512f" in _cpu_flags()
         os.environ.setdefault("MKL_CBWR", "AVX512,STRICT" if wide else "AVX2,STRICT")
-
-
-def _keep_products_to_one_thread() -> bool:
-    """Tell the OpenBLAS that numpy has loaded; return whether there is one that takes it."""
-    import ctypes
-
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-            paths = {line.split(maxsplit=5)[-1].strip() for line in file if "openblas" in line}
-        libraries = [ctypes.CDLL(path) for path in sorted(paths)]
-    except OSError:  # no such system, or a library that was replaced meanwhile
-        return False
-    setters = [getattr(library, name, None) for library in libraries for name in _SET_THREADS]
-    for setter in setters:
-        if setter is not None:
-            setter(1)
-    return any(setters)
 
 
 def cpu_model() -> str:

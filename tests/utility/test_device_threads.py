@@ -1,4 +1,4 @@
-"""numpy computes in one thread in a run, however it comes to it."""
+"""numpy computes in one thread in a run but where it is asked for more, and threads without work sleep soon."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_number_of_threads_that_the_user_has_set_stays(first: str) -> None:
 
 
 def test_without_an_openblas_that_can_be_told_nothing_is_claimed() -> None:
-    nowhere = "import numpy\nimport digideep.utility.device as device\ndevice._SET_THREADS = ()\n"
+    nowhere = "import numpy\nimport digideep.utility.products as products\nproducts._NAMES = ()\n"
 
     untouched = told(TELL, OMP_NUM_THREADS="2")
 
@@ -63,3 +63,13 @@ def test_threads_of_torch_spin_shortly_unless_the_user_says_how(
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
 
     assert told(SPINS, **environ) == [expected]
+
+
+@pytest.mark.parametrize(("environ", "expected"), [({}, "20"), ({"OPENBLAS_THREAD_TIMEOUT": "9"}, "9")])
+def test_threads_of_numpy_wait_shortly_unless_the_user_says_how_long(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], expected: str
+) -> None:
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    tell = PREPARE + "import os\nprint(os.environ['OPENBLAS_THREAD_TIMEOUT'])\n"
+
+    assert told(tell, **environ) == [expected]

@@ -125,9 +125,11 @@ class ContinuousAgent(ReplayAgent):
             device=self.device,
             replaced=overridden(self, _writer(type(self)), methods=self.loss_methods),
             owner=type(self).__name__,
+            rows=config.batch_size,
         )
         self.path = self.passes.told
         self.learner_threads = self.passes.threads
+        self.spread_products(self.passes.products)
         self._frozen: FrozenNetwork | None = None
 
     @abstractmethod

@@ -21,10 +21,13 @@ from digideep.agent.continuous.passes import (
 )
 from digideep.agent.modules import CHECK_ROWS, build_module, check_floats, module_device
 from digideep.errors import ConfigError
+from digideep.model.actor_critics import CriticTowers, ObservationTower
 from digideep.model.observations import as_tensor, zero_observations
+from digideep.model.packed_towers import bits_of
 from digideep.spec import EnvSpec
+from digideep.utility.products import ProductThreads
 
-__all__ = ["ActorCriticNetworks", "Passes", "build_actor_critics", "choose_passes"]
+__all__ = ["ActorCriticNetworks", "Passes", "build_actor_critics", "choose_passes", "neutral_threads"]
 
 
 class ActorCriticNetworks(NamedTuple):
@@ -41,13 +44,14 @@ class ActorCriticNetworks(NamedTuple):
 class Passes(NamedTuple):
     """How a method gets through its networks: in words, whether by autograd through its losses, and the passes.
 
-    `threads` are those that the passes may run themselves. Passes through targets learn nothing; those of a part
-    without a target are those of the part.
+    `threads` are those that the passes may run themselves, or `products` with those of numpy. Passes through targets
+    learn nothing; those of a part without a target are those of the part.
     """
 
     told: str
     is_reference: bool
     threads: int
+    products: ProductThreads
     policy: PolicyPass
     critics: CriticPass
     value: PolicyPass | None
@@ -108,21 +112,28 @@ def choose_passes(
     device: torch.device,
     replaced: Sequence[str],
     owner: str,
+    rows: int,
 ) -> Passes:
     """Return the learner path by rule: nothing measured decides it.
+
+    Where several threads of numpy's products give the same bits as one, they are used, else threads of our own, which
+    always do and gain less.
 
     Args:
         networks: their parameters must have been made flat, those of the targets too.
         targets: by part: `policy`, `critic`, `value`.
         device: where they live.
         replaced: the losses that the agent's class `owner` overrides.
+        rows: of a batch.
     """
     target_policy = targets.get("policy", networks.policy)
     target_critics = targets.get("critic", networks.critics)
     target_value = targets.get("value", networks.value)
     every = (networks.policy, networks.critics, networks.value, target_policy, target_critics, target_value)
     is_packed = device.type == "cpu" and is_packable(*every)
-    crew = Crew(torch.get_num_threads())
+    in_numpy = is_packed and not replaced
+    products = neutral_threads(networks, rows=rows) if in_numpy else ProductThreads(1)
+    crew = Crew(1 if products.count > 1 else torch.get_num_threads())
 
     def policy_pass(module: Any) -> PolicyPass:
         return PackedPolicy(module, crew=crew) if is_packed else ModulePolicy(module, device=device)
@@ -141,7 +152,8 @@ def choose_passes(
     return Passes(
         told=told,
         is_reference=bool(replaced),
-        threads=crew.threads if is_packed and not replaced else 1,
+        threads=max(crew.threads, products.count) if in_numpy else 1,
+        products=products,
         policy=policy,
         critics=critics,
         value=value,
@@ -149,6 +161,29 @@ def choose_passes(
         target_critics=critic_pass(target_critics) if "critic" in targets else critics,
         target_value=policy_pass(target_value) if "value" in targets else value,
     )
+
+
+def neutral_threads(networks: ActorCriticNetworks, *, rows: int) -> ProductThreads:
+    """Return as many threads of numpy's products as torch has, or one where several would change a bit.
+
+    Which bits a product gives depends on shapes, the library, its kernels and its threads: what networks that numpy
+    can do give for a batch of `rows` is compared. Gradients must be views of a flat buffer, and are 0 afterwards.
+    """
+    threads = ProductThreads(torch.get_num_threads())
+    if threads.count == 1:
+        return threads
+    modules = [module for module in networks if isinstance(module, (ObservationTower, CriticTowers))]
+    alone = [_bits_of(module, rows=rows) for module in modules]
+    with threads:
+        together = [_bits_of(module, rows=rows) for module in modules]
+    for parameter in (parameter for module in modules for parameter in module.parameters()):
+        if parameter.grad is not None:
+            parameter.grad.zero_()
+    return threads if alone == together else ProductThreads(1)
+
+
+def _bits_of(module: ObservationTower | CriticTowers, *, rows: int) -> list[bytes]:
+    return bits_of(module.towers, rows=rows, first=module.inputs.size if isinstance(module, CriticTowers) else 0)
 
 
 def _check_apart(modules: Mapping[str, nn.Module], *, where: str) -> None:

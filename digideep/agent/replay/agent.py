@@ -30,6 +30,7 @@ from digideep.model.observations import as_tensor
 from digideep.spec import EnvSpec
 from digideep.types import Counters, StateDict, Store
 from digideep.utility.differences import check_parts
+from digideep.utility.products import ProductThreads, SpreadWhileItPays
 from digideep.utility.seeding import generator, generator_state, set_generator_state
 from digideep.utility.statistics import Normalizer
 
@@ -134,8 +135,13 @@ class ReplayAgent(Agent):
         )
         self._frame = 0  # not part of the state: each update is told it
         self.updates = self.steps = 0
+        self._products = SpreadWhileItPays(ProductThreads(1))
         self._step_block = device_block("step", device)
         self._has_told = self._has_warned = False
+
+    def spread_products(self, threads: ProductThreads) -> None:
+        """Have the products of an update take several threads while that pays; no bit may depend on their number."""
+        self._products = SpreadWhileItPays(threads)
 
     def figures_of(self, part: str) -> tuple[str, ...]:
         """Return the names of the figures that come with the gradient of a part."""
@@ -183,7 +189,7 @@ class ReplayAgent(Agent):
             # What overflows is told as a loss or a gradient that is not finite.
             with np.errstate(over="ignore", invalid="ignore"):
                 for _ in range(self.config.n_updates):
-                    with self._step_block:
+                    with self._step_block, self._products:
                         self._step(normalizer, found)
             self.updates += 1
             self.changed()
