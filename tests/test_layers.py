@@ -47,7 +47,7 @@ FORBIDDEN_MODULES = {
     "pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "jsonpickle", "shelve", "marshal", "zipimport",
     "ctypes", "cffi", "code", "codeop",
 }  # fmt: skip
-C_LIBRARY = ("digideep.utility.device", "ctypes")  # mallopt(3) and OpenBLAS, which Python reaches in no other way
+C_LIBRARIES = {"digideep.utility.device", "digideep.utility.products"}  # mallopt(3), OpenBLAS: reached in no other way
 FORBIDDEN_CALLS = {
     "eval", "exec", "compile", "builtins.eval", "builtins.exec", "builtins.compile", "os.system", "os.popen",
     "subprocess.getoutput", "subprocess.getstatusoutput", "torch.load", "torch.jit.load", "torch.hub.load",
@@ -150,7 +150,7 @@ def word_faults(module: str, tree: ast.Module) -> Iterator[str]:
             if keyword.arg in ("shell", "allow_pickle") and is_true:
                 yield f"{module}:{node.lineno} passes {keyword.arg}=True"
     for found, _alias in _aliases(tree):
-        if found.split(".")[0] in FORBIDDEN_MODULES and (module, found) != C_LIBRARY:
+        if found.split(".")[0] in FORBIDDEN_MODULES and (found != "ctypes" or module not in C_LIBRARIES):
             yield f"{module} imports {found}"
 
 
