@@ -7,6 +7,7 @@
     scripts/bench --report results.json   the tables of what was stored
     scripts/bench --results               the trainings of docs/results.md that are not stored yet; fill the page
     scripts/bench --results --only NAME   those of one preset alone; without a name none, and the page is filled
+    scripts/bench --results --output FILE   your own, kept in this file; their tables are printed, the page stays
 
 Speed is compared between runs that follow each other, since a machine may be shared. The benchmarks of training are
 those in benchmarks/settings.py; B7 steps environments, B8 times single operations, B10 the start of the program, and
@@ -23,7 +24,7 @@ from pathlib import Path
 from benchmarks.contenders import OURS, present
 from benchmarks.installing import PEERS, install
 from benchmarks.learning import STORE, learn, read_learned
-from benchmarks.learning_page import PAGE, write_page
+from benchmarks.learning_page import PAGE, render_learned, write_page
 from benchmarks.measure import Cores, Failed, run_in_turns, say
 from benchmarks.operations import limits, single_operations, start_up, stepping
 from benchmarks.report import fill_page, render
@@ -70,7 +71,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--frames", type=int, help="instead of the benchmark's")
     parser.add_argument("--threads", type=int, help="of torch, in every contender, instead of the benchmark's")
     parser.add_argument("--contenders", nargs="+", default=[], metavar="NAME", help="only those that begin so")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="add each table to this JSON file")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE",
+        help="add each table to this JSON file; with --results: keep trainings there, and print the tables",
+    )  # fmt: skip
     parser.add_argument("--report", nargs="+", type=Path, metavar="FILE", help="print the tables of these files")
     parser.add_argument("--page", type=Path, help="with --report or --results: put them into this page's marks")
     parser.add_argument("--plot", type=Path, help="with --report: draw this picture (extra `plot`)")
@@ -103,11 +107,15 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _learn(options: argparse.Namespace) -> int:
-    path, page = options.output or STORE, options.page or PAGE
+    path = options.output or STORE
+    page = options.page or (None if options.output else PAGE)  # the page shows what the repository stores
     failed = learn(
         names=options.only, seeds=options.seeds, again=options.again, at_once=options.at_once, path=path, show=say
     )
-    write_page(read_learned(path), page)
+    if page is None:
+        print(render_learned(read_learned(path)), end="")
+    else:
+        write_page(read_learned(path), page)
     for name in failed:
         print(f"scripts/bench: error: {name} failed", file=sys.stderr)
     return 1 if failed else 0

@@ -114,7 +114,7 @@ def learn(
         at_once: how many run at a time, each bound to its share of this process's cores.
         path: of the store.
         train: makes one training.
-        show: takes a line for each training.
+        show: takes a line for each training, and one where some are stored.
 
     Raises:
         LookupError: there is no run of a name, or no core for each of the trainings at once.
@@ -125,7 +125,10 @@ def learn(
         raise LookupError(f"--only: expected some of {', '.join(known)}, found {', '.join(unknown)}")
     shares = _shares_of_cores(at_once)
     chosen = [run for run in RUNS if names is None or run.name in names]
-    wanted = [(run, seed) for run in chosen for seed in run.seeds[:seeds] if again or not _is_stored(run, seed, path)]
+    asked = [(run, seed) for run in chosen for seed in run.seeds[:seeds]]
+    wanted = [(run, seed) for run, seed in asked if again or not _is_stored(run, seed, path)]
+    if stored := len(asked) - len(wanted):
+        show(f"{stored} of {len(asked)} trainings are stored in {path} and not repeated; --again repeats them")
 
     def made(run: LearningRun, seed: int) -> Learned:
         show(f"{run.name}, seed {seed}: {run.command(seed)}")

@@ -215,6 +215,7 @@ _DQN = ReplaySetting(
 )
 
 REPLAY_SETTINGS: dict[str, ReplaySetting] = {
+    "B0-ddpg": _DDPG._replace(title="DDPG on Pendulum, learning", total_frames=10_000),
     "B0-sac": _SAC._replace(title="SAC on Pendulum, learning", total_frames=10_000),
     "B5": _SAC,
     "B5-ddpg": _DDPG,
@@ -243,5 +244,12 @@ SETTINGS: dict[str, PPOSetting | ReplaySetting] = {**PPO_SETTINGS, **REPLAY_SETT
 ALIASES = {"B3": ("B3-pendulum", "B3-halfcheetah")}
 """Ids that stand for several."""
 
-LEARNING = {"B0": "", "B0-clip": "B1", "B0-halfcheetah": "B3-halfcheetah", "B0-module": "B1-module", "B0-sac": ""}
+LEARNING = {
+    "B0": "",
+    "B0-clip": "B1",
+    "B0-ddpg": "",
+    "B0-halfcheetah": "B3-halfcheetah",
+    "B0-module": "B1-module",
+    "B0-sac": "",
+}
 """Benchmarks that compare what is learnt, with many seeds, each with the one of speed that trains just that."""

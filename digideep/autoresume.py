@@ -65,7 +65,7 @@ def autoresume(options: SessionOptions, requests: StopRequest) -> Ended:
         try:
             return launch(options, requests)
         except UsageError as error:
-            if not isinstance(error.__cause__, FileExistsError):
+            if not _is_race(error, paths):
                 raise
             # Another start of the same command was faster: go on with its session.
     else:
@@ -92,6 +92,12 @@ def autoresume(options: SessionOptions, requests: StopRequest) -> Ended:
         return _done(paths, resumed)
 
 
+def _is_race(error: UsageError, paths: SessionPaths) -> bool:
+    """Whether the directory of the session was there when it was to be made; code of the user may raise the same."""
+    cause = error.__cause__
+    return isinstance(cause, FileExistsError) and str(cause.filename) == str(paths.root)
+
+
 def _done(paths: SessionPaths, options: SessionOptions) -> Ended:
     """Say that nothing is left to do."""
     from digideep.pipeline.session import Session
@@ -100,6 +106,7 @@ def _done(paths: SessionPaths, options: SessionOptions) -> Ended:
     session.paths = paths
     session.say(f"session: {paths.root}")
     session.say("autoresume: done")
+    session.announce()
     return Ended(0, session)
 
 

@@ -67,8 +67,9 @@ def check_resume(options: SessionOptions, requests: StopRequest) -> int:
         runs.train([*resume, str(interrupted), *_changes({"/runner/max_iter": 0})], expected=0)
         runs.train([*resume, str(straight), *_changes({**goal, **budget, "/runner/max_iter": 0})], expected=0)
         difference = _compare(interrupted, straight)
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
+    except BaseException as error:
+        if not (isinstance(error, _Failed) and str(directory) in str(error)):  # what a message names stays
+            shutil.rmtree(directory, ignore_errors=True)
         raise
     finally:
         requests.on_deadline = None
@@ -145,7 +146,7 @@ class _Runs:
             raise _Stopped(requests.exit_code)
         if process.returncode != expected:
             last = errors.strip().splitlines()[-1:] or ["it said nothing"]
-            raise _Failed(process.returncode, f"--check-resume: {one_line(last[0])}")
+            raise _Failed(process.returncode, f"--check-resume: {one_line(last[0]).removeprefix('digideep: error: ')}")
 
     def abandon(self, code: int) -> None:
         """End the run and remove everything, from the watchdog's thread; the check ends with `code` right after."""

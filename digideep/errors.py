@@ -56,6 +56,7 @@ class DigideepError(Exception):
     """Base of all errors of this package; `exit_code` is what the program ends with."""
 
     exit_code = 1
+    details = ""  # a traceback that no file keeps; the program prints it above the line
 
 
 class UsageError(DigideepError):

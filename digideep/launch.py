@@ -210,6 +210,7 @@ def _run(options: SessionOptions, experiment: Experiment, requests: StopRequest)
     _set_grace(experiment.params, requests)
     with session:
         if options.mode is Mode.CREATE:
+            session.announce()
             return Ended(0, session)
         with session.reporting(), told_limits(), stdout.bounded():
             runner = _runner_class(experiment)(experiment.params, experiment.allowed)

@@ -59,6 +59,8 @@ def _main(argv: Sequence[str], requests: StopRequest) -> int:
         with told_limits():
             return _answer(parse(argv), requests)
     except DigideepError as error:
+        if error.details:
+            _complain(error.details)
         _complain(f"digideep: error: {one_line(error)}")
         return error.exit_code
     except Exception as error:
@@ -151,9 +153,15 @@ def _complain(line: str) -> None:
 
 
 def _our_fault(error: Exception) -> int:
-    """Say that this is a fault of ours; once a session is open, its report.log has the traceback instead."""
+    """Say whose fault this is; once a session is open, its report.log has the traceback instead."""
     import traceback
 
+    from digideep.utility.imports import fault_of_user, raised_by_user
+
+    if place := raised_by_user(error):
+        fault = fault_of_user(error, where=place)
+        _complain(f"digideep: error: {fault}")
+        return fault.exit_code
     _complain("".join(traceback.format_exception(error)).rstrip())
     _complain(f"digideep: error: {type(error).__name__}: expected no fault of digideep itself; please report it")
     return 1

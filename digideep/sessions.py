@@ -24,7 +24,7 @@ from digideep.pipeline.inventory import (
     state_of,
     summary_of,
 )
-from digideep.pipeline.layout import check_session, read_meta, session_root
+from digideep.pipeline.layout import SessionPaths, check_session, read_meta, session_root
 from digideep.pipeline.places import typed_path
 from digideep.pipeline.stdout import show
 from digideep.pipeline.trust import assess, importable_packages, sign
@@ -101,6 +101,21 @@ def _path(text: str) -> Path:
     return typed_path(text, option="sessions")
 
 
+def _session(text: str) -> SessionPaths:
+    """Return the session at a path or, where there is nothing and it is a bare name, the one of that name in `list`."""
+    path = _path(text)
+    if os.sep not in text and not os.path.lexists(path):
+        root = session_root(create=False)
+        path = root / text
+        if not os.path.isdir(path):
+            where = one_line(text, limit=400)
+            raise UsageError(
+                f"{where}: expected a session, found nothing here, and none of this name in {one_line(root)}; "
+                f"give its path, or a name that 'python -m digideep.sessions list' shows"
+            )
+    return check_session(path)
+
+
 def _list(options: argparse.Namespace) -> Answer:
     root = _root(options)
     if not root.exists():  # only the default one: nothing was ever trained here
@@ -156,7 +171,7 @@ def _age(seconds: float) -> str:
 
 
 def _show(options: argparse.Namespace) -> Answer:
-    paths = check_session(_path(options.place))
+    paths = _session(options.place)
     meta, (summary, damage) = read_meta(paths), summary_of(paths)
     state, reason = state_of(paths, summary, damage=damage)
     trust = assess(paths)
@@ -218,7 +233,7 @@ def _last(options: argparse.Namespace) -> Answer:
 def _fsck(options: argparse.Namespace) -> Answer:
     from digideep.pipeline.reader import CheckpointReader
 
-    paths = check_session(_path(options.place))
+    paths = _session(options.place)
     store = CheckpointReader(paths.checkpoints, session_id=str(read_meta(paths)["id"]))
     read: Vouched = {}  # a file that many checkpoints share is read once
     found = [
@@ -249,7 +264,7 @@ def _verdict(entry: dict[str, Any]) -> str:
 
 
 def _trust(options: argparse.Namespace) -> Answer:
-    paths = check_session(_path(options.place))
+    paths = _session(options.place)
     modules = importable_packages(paths, effective_params(paths))
     if reason := sign(paths, modules=modules):
         raise TrustError(f"{one_line(paths.root)}: expected to sign it, found that {reason}; use --trust-session")

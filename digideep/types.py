@@ -88,6 +88,18 @@ class EngineEvents(NamedTuple):
     env_errors: int = 0
 
 
+class Training(NamedTuple):
+    """What an agent is told of the training that it is to be a part of.
+
+    `is_deterministic` says whether the most likely actions are taken in it, `num_envs` how many environments there are,
+    and `frames` where it ends at the latest.
+    """
+
+    is_deterministic: bool
+    num_envs: int
+    frames: int
+
+
 class Progress(NamedTuple):
     """How far a run has come; handed to environments that have `set_progress`."""
 

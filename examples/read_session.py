@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 
-import gymnasium
 import numpy as np
 
 from digideep.post import Loader, load
@@ -31,13 +30,16 @@ def describe(session: Loader) -> str:
 
 
 def play(session: Loader, *, seed: int = 0) -> float:
-    """Return the return of one episode with the best policy: raw observations in, the environment's actions out."""
-    policy = session.policy("best")
-    env = gymnasium.make(session.params["env"]["model_name"], **session.params["env"]["env_kwargs"])
+    """Return the return of one episode with the best policy, in the session's environment with all its wrappers."""
+    policy, env = session.policy("best"), session.make_env()
     observation, _ = env.reset(seed=seed)
-    total, over = 0.0, False
+    total, over, state = 0.0, False, None
     while not over:
-        observation, reward, terminated, truncated, _ = env.step(policy.act(observation))
+        if policy.is_recurrent:
+            action, state = policy.act(observation, state)  # None where an episode begins
+        else:
+            action = policy.act(observation)
+        observation, reward, terminated, truncated, _ = env.step(action)
         total, over = total + float(reward), terminated or truncated
     env.close()
     return total

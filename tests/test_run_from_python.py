@@ -42,6 +42,15 @@ def test_a_run_prints_nothing_reads_no_arguments_and_equals_the_command(
     assert differences(session.paths.root, other) == []
 
 
+def test_a_dry_run_gives_the_figures_of_a_session(run: Callable[..., Any]) -> None:
+    kept, dry = run(TOY, QUICK).summary, run(TOY, QUICK, dry_run=True).summary
+
+    told = ("state", "exit_code", "reason", "epoch", "frame", "episode", "last_test", "env_errors", "exactness")
+    assert {name: getattr(dry, name) for name in told} == {name: getattr(kept, name) for name in told}
+    assert dry.best_test == {**kept.best_test, "checkpoint": None}
+    assert (dry.checkpoints, dry.frames_per_s > 0) == ([], True)
+
+
 def test_keywords_are_the_long_options(run: Callable[..., Any]) -> None:
     session = run(TOY, QUICK, repeal={"/runner/max_iter": 1}, session_name="named", msg="hello")
     assert (session.paths.root.name, session.summary.exit_code) == ("named", 75)

@@ -140,6 +140,23 @@ def test_show_tells_how_a_session_stands(new_session: Maker, capsys: Output) -> 
     assert (found["message"], found["trust"]["level"], found["summary"]["frame"]) == ("a trial", "data", 200)
 
 
+@pytest.mark.parametrize("command", ["show", "fsck", "trust"])
+def test_a_name_in_the_list_is_a_session_too(
+    command: str, new_session: Maker, capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = new_session("named", state="done")
+    monkeypatch.setenv("DIGIDEEP_SESSIONS", str(tmp_path))
+    (tmp_path / "elsewhere" / "here").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    assert _json(capsys, command, "named")["path"] == str(paths.root)
+    code, _, err = _answer(capsys, command, "unnamed")
+    assert code == 2 and f"found nothing here, and none of this name in {tmp_path}; give its path" in err
+    for other in ("here", "../elsewhere", "./named"):  # something is there, or it is a path: nothing else is looked for
+        code, _, err = _answer(capsys, command, other)
+        assert code == 2 and "expected a session directory" in err
+
+
 def test_fsck_names_every_damaged_checkpoint_and_ends_with_5(new_session: Maker, capsys: Output) -> None:
     paths = new_session()
     assert _answer(capsys, "fsck", str(paths.root))[:2] == (0, "no checkpoints\n")

@@ -131,6 +131,4 @@ def test_a_disk_that_refuses_the_copy_of_the_code_ends_the_run_before_it_trains(
     with pytest.raises(StorageError, match="copy code to"):
         digideep.run(PRESET, {"total_frames": 1, "n_steps": 4, "test_activate": False}, session_path=str(tmp_path))
 
-    (session,) = tmp_path.iterdir()
-    assert json.loads((session / "summary.json").read_text())["exit_code"] == 9
-    assert not (session / "checkpoints").exists()
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from digideep.types import Actor, ActorOutput, Counters, StateDict
+from digideep.errors import ConfigError
+from digideep.types import Actor, ActorOutput, Counters, StateDict, Training
 
 if TYPE_CHECKING:
     from digideep.utility.statistics import Normalizer
@@ -53,6 +54,21 @@ class Agent(ABC):
     @abstractmethod
     def actor(self, normalizer: Normalizer) -> Actor:
         """Return the policy of now with a frozen normaliser inside; later updates do not change it."""
+
+    def join(self, training: Training) -> None:
+        """Refuse a training in which nothing could be learnt; called once before it, by the engine.
+
+        Without samples of its policy no method here learns: one from a memory never ends its warm start, and another
+        one has no estimate of a policy gradient.
+
+        Raises:
+            ConfigError: it is one.
+        """
+        if training.is_deterministic:
+            raise ConfigError(
+                "/explorer/train/deterministic: expected false, since agents learn from actions that their policies "
+                "sample, found true; set it to false (tests are deterministic by /explorer/test)"
+            )
 
     @abstractmethod
     def update(self, normalizer: Normalizer, counters: Counters) -> None:

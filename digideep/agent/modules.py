@@ -16,6 +16,9 @@ from torch import nn
 from digideep.errors import CheckpointError, ConfigError, NonFiniteError, one_line
 from digideep.model.flat import lent
 from digideep.model.observations import as_tensor
+from digideep.utility.codec import DTYPES
+from digideep.utility.constants import constant
+from digideep.utility.imports import told_with_place
 from digideep.utility.node import build
 
 __all__ = [
@@ -35,6 +38,7 @@ CHECK_ROWS = 3
 """Observations that a network is tried on when it is made."""
 
 _FEW_ROWS = 16
+_INFINITE = "_digideep_infinite_buffers"
 _NO_VALUES = np.zeros(0, np.float32)
 
 
@@ -50,7 +54,7 @@ def build_module(
     """Return the module that the node `model` describes, made with further `arguments`, its weights drawn from `seed`.
 
     Raises:
-        ConfigError: it is no torch module.
+        ConfigError: it is no torch module, or has a tensor that no array can hold.
     """
     # Networks draw their weights from the global generator; a run's own stream must not notice.
     with torch.random.fork_rng(devices=[]):
@@ -58,7 +62,47 @@ def build_module(
         made = build(model, where=where, allowed=tuple(allowed), **arguments)
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{where}: expected a torch.nn.Module, found a {type(made).__name__}")
-    return made.to(device)
+    made = made.to(device)
+    _check_dtypes(made, where=where)
+    _note_infinities(made)
+    return made
+
+
+def _check_dtypes(module: nn.Module, *, where: str) -> None:
+    """Refuse tensors that no array can hold, and so no checkpoint.
+
+    Raises:
+        ConfigError: there is one; the message names it.
+    """
+    for name, tensor in module.state_dict().items():
+        if isinstance(tensor, torch.Tensor) and str(tensor.dtype).removeprefix("torch.") not in DTYPES:
+            raise ConfigError(
+                f"{where}: expected weights and buffers of a type that checkpoints have, such as float32, found "
+                f"{one_line(name, limit=120)!r} as {str(tensor.dtype).removeprefix('torch.')}; make it float32"
+            )
+
+
+def _note_infinities(module: nn.Module) -> None:
+    """Have each part of a module keep what its buffers hold in which there are infinities, an attention mask say.
+
+    A save refuses infinities, but for these. They stand in the parts themselves, so that copies have them too, and
+    whoever makes the module again, a resume, notes the same.
+    """
+    for part in module.modules():
+        held = {name: buffer.detach().cpu() for name, buffer in part.named_buffers(recurse=False)}
+        infinite = {name: buffer.numpy().copy() for name, buffer in held.items() if bool(torch.isinf(buffer).any())}
+        if infinite:
+            vars(part)[_INFINITE] = infinite
+
+
+def _noted_infinities(module: nn.Module) -> dict[str, Array]:
+    """Return what `_note_infinities` found, by the names that `state_dict` has."""
+    parts = module.named_modules(remove_duplicate=False)
+    return {
+        f"{path}.{name}" if path else name: array
+        for path, part in parts
+        for name, array in vars(part).get(_INFINITE, {}).items()
+    }
 
 
 def check_floats(module: nn.Module, *inputs: Any, shape: tuple[int, ...], name: str, where: str) -> None:
@@ -74,8 +118,8 @@ def check_floats(module: nn.Module, *inputs: Any, shape: tuple[int, ...], name: 
             found = module(*inputs)
     except Exception as error:
         raise ConfigError(
-            f"{where}: expected {name} to take {CHECK_ROWS} observations, found that it raised {type(error).__name__}: "
-            f"{one_line(error)}; correct the network"
+            f"{where}: expected {name} to take {CHECK_ROWS} observations, found that it raised "
+            f"{told_with_place(error)}; correct the network"
         ) from error
     for part, mode in modes:
         part.training = mode
@@ -147,7 +191,9 @@ def check_finite(name: str, outputs: Array, values: Array = _NO_VALUES, *, what:
     """
     flat = outputs.ravel()
     # One bad number makes the sum of squares bad, which is quick; only then it is worth looking at each.
-    if math.isfinite(flat.dot(flat) + values.dot(values)):
+    with np.errstate(over="ignore"):
+        is_finite = math.isfinite(flat.dot(flat) + values.dot(values))
+    if is_finite:
         return
     for told, array in ((what, outputs), ("values", values)):
         bad = np.argwhere(~np.isfinite(array))
@@ -164,9 +210,14 @@ def module_device(module: nn.Module) -> torch.device:
 
 
 def named_arrays(module: nn.Module, *, lends: bool = False) -> dict[str, Array]:
-    """Return a module's parameters and buffers by name: copies or, with `lends`, the memory itself to be read only."""
+    """Return a module's parameters and buffers by name: copies or, with `lends`, the memory itself to be read only.
+
+    A buffer that `build_module` made with infinities is marked, so that a save takes them.
+    """
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
-    return {name: lent(array) if lends else array.copy() for name, array in arrays.items()}
+    arrays = {name: lent(array) if lends else array.copy() for name, array in arrays.items()}
+    infinite = _noted_infinities(module)
+    return arrays | {name: constant(arrays[name], made=made) for name, made in infinite.items() if name in arrays}
 
 
 def load_named(module: nn.Module, arrays: Mapping[str, Array], *, where: str) -> None:

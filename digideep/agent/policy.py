@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from digideep.agent.modules import CHECK_ROWS, build_module, module_device
-from digideep.errors import ConfigError, one_line
+from digideep.errors import ConfigError
 from digideep.model.distributions import Either
 from digideep.model.heads import ActionHeads, Evaluation
 from digideep.model.observations import as_tensor, zero_observations
 from digideep.spec import ArraySpec, EnvSpec
-from digideep.utility.imports import BUILT_IN
+from digideep.utility.imports import BUILT_IN, told_with_place
 
 __all__ = ["Policy", "Sequences", "build_policy"]
 
@@ -123,7 +123,7 @@ def _check_network(policy: Policy, observations: Mapping[str, ArraySpec], *, out
         shapes = {slot: tuple(tensor.shape) for slot, tensor in inputs.items()}
         raise ConfigError(
             f"{where}: expected forward to take observations of shapes {shapes}, found that it raised "
-            f"{type(error).__name__}: {one_line(error)}; correct the network"
+            f"{told_with_place(error)}; correct the network"
         ) from error
     expected = f"(policy outputs {(CHECK_ROWS, outputs)}, values {(CHECK_ROWS,)}) for {CHECK_ROWS} observations"
     if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, torch.Tensor) for part in found)):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from digideep.errors import ConfigError
-from digideep.utility.node import Config, setting
+from digideep.utility.node import FLOAT32_LIMIT, Config, setting
 
 __all__ = ["EnvConfig", "ExplorerConfig", "StatisticsConfig"]
 
@@ -42,9 +42,9 @@ class StatisticsConfig(Config):
     observations: bool = setting(False, "whether box observations are normalised to mean 0 and variance 1")
     rewards: bool = setting(False, "whether rewards are divided by the deviation of the discounted return")
     gamma: float = setting(0.99, "discount of that return", low=0.0, high=1.0)
-    clip_observation: float = setting(10.0, "bound of a normalised observation", above=0.0)
-    clip_reward: float = setting(10.0, "bound of a normalised reward", above=0.0)
-    epsilon: float = setting(1e-8, "added to a variance before its root", above=0.0)
+    clip_observation: float = setting(10.0, "bound of a normalised observation", above=0.0, high=FLOAT32_LIMIT)
+    clip_reward: float = setting(10.0, "bound of a normalised reward", above=0.0, high=FLOAT32_LIMIT)
+    epsilon: float = setting(1e-8, "added to a variance before its root", above=0.0, high=FLOAT32_LIMIT)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ __all__ = ["ActionHistory", "EpisodeActions", "Walk", "add_crash"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_LIMIT_BYTES = 64 * 2**20  # of actions; of an episode that is longer nothing can be walked to
+_LIMIT_BYTES = 64 * 2**20  # of actions and what holds them; of an episode that is longer nothing can be walked to
+_CHUNK_BYTES = 320  # what a chunk takes beside its arrays: a tuple, a number and a dict
+_SLOT_BYTES = 160  # what an array takes beside its numbers
 
 
 class _Kept(NamedTuple):
@@ -44,7 +46,7 @@ class ActionHistory:
         self._kept: deque[_Kept] = deque()
         self._carried = slab.origins[-1].copy()  # of the episodes that were running when the chunk began
         self._born = slab.born.copy()
-        self._chunk_bytes = sum(array[:-1].nbytes for array in slab.actions.values())
+        self._chunk_bytes = _CHUNK_BYTES + sum(_SLOT_BYTES + array[:-1].nbytes for array in slab.actions.values())
 
     def opened(self, envs: Sequence[int]) -> None:
         """Note that episodes were begun in the last row, outside a chunk."""
@@ -106,8 +108,8 @@ class EpisodeActions:
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
         self._kept: list[dict[str, Array]] = []
-        step_bytes = sum(array[0, 0].nbytes for array in slab.actions.values())
-        self._limit = _LIMIT_BYTES // (max(step_bytes, 1) * slab.num_envs)
+        step_bytes = _CHUNK_BYTES + sum(_SLOT_BYTES + array[0, 0].nbytes for array in slab.actions.values())
+        self._limit = _LIMIT_BYTES // (step_bytes * slab.num_envs)
         self._steps = 0
 
     def keep(self, env: int) -> None:
@@ -115,6 +117,8 @@ class EpisodeActions:
         self._steps += 1
         if self._steps <= self._limit:
             self._kept.append({slot: array[0, env].copy() for slot, array in self._slab.actions.items()})
+        else:
+            self._kept.clear()  # nothing can be walked to any more
 
     def arrays(self) -> dict[str, Array] | None:
         """Return the actions `[T, ...]` by slot; None of an episode that is too long to keep."""

@@ -52,14 +52,25 @@ def env_spec(env: gymnasium.Env[Any, Any], *, id: str) -> EnvSpec:
 
     Raises:
         SpaceError: a space is of a kind that no slot can hold; the message names it.
+        EnvironmentFailure: it has no such space, or reading it raised.
     """
     limit = env.spec.max_episode_steps if env.spec is not None else None
     return EnvSpec(
         id=id,
-        observations=observation_slots(env.observation_space, id=id),
-        actions=action_slots(env.action_space, id=id),
+        observations=observation_slots(_space_of(env, "observation_space", id=id), id=id),
+        actions=action_slots(_space_of(env, "action_space", id=id), id=id),
         max_episode_steps=limit,
     )
+
+
+def _space_of(env: gymnasium.Env[Any, Any], name: str, *, id: str) -> spaces.Space[Any]:
+    try:
+        return getattr(env, name)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise EnvironmentFailure(
+            f"environment {id}: expected the attribute {name}, found that reading it raised {type(error).__name__}: "
+            f"{one_line(error, limit=200)}; set it in __init__"
+        ) from error
 
 
 def observation_slots(space: spaces.Space[Any], *, id: str) -> dict[str, ArraySpec]:
@@ -136,7 +147,7 @@ def sample_action(specs: Mapping[str, ArraySpec], rng: np.random.Generator) -> d
         shape = (1, *spec.shape)
         if spec.kind == "box" and spec.bounded:
             low, high = (np.broadcast_to(np.reshape(b, _bound_shape(b, spec)), shape) for b in (spec.low, spec.high))
-            actions[slot] = rng.uniform(low, high).astype(spec.dtype)
+            actions[slot] = _uniform(low, high, rng, dtype=np.dtype(spec.dtype))
         elif spec.kind == "box":
             actions[slot] = rng.standard_normal(shape).astype(spec.dtype)
         else:
@@ -229,6 +240,18 @@ def _flat_bounds(bound: Array) -> tuple[float, ...]:
     return flat[:1] if len(set(flat)) == 1 else flat
 
 
+def _uniform(low: Array, high: Array, rng: np.random.Generator, *, dtype: np.dtype[Any]) -> Array:
+    """Return numbers between the bounds in a type that may be too small for these."""
+    largest = float(np.finfo(dtype).max) if dtype.kind == "f" else np.inf
+    low, high = low.clip(-largest, largest), high.clip(-largest, largest)
+    with np.errstate(over="ignore"):
+        is_wide = not np.isfinite(high - low).all()
+    if not is_wide:
+        return rng.uniform(low, high).astype(dtype)
+    share = rng.random(low.shape)
+    return np.asarray(low * (1.0 - share) + high * share).astype(dtype)
+
+
 def _bound_shape(bound: tuple[float, ...], spec: ArraySpec) -> tuple[int, ...]:
     return () if len(bound) == 1 else spec.shape
 
@@ -306,7 +329,13 @@ def batch_of_actions(raw: Array, spec: ArraySpec, space: spaces.Space[Any], tran
         # Cut first: a float outside an integer's range has no meaning as one.
         limits = np.iinfo(dtype)
         values = np.clip(np.rint(values.astype(np.float64)), limits.min, np.nextafter(float(limits.max) + 1.0, 0.0))
-    return values.astype(dtype, copy=False)
+    if values.dtype == dtype:
+        return values
+    values = values.astype(dtype)
+    # Policies count in 32 bits, in which a bound of another type may lie beyond itself.
+    if isinstance(space, spaces.Box) and transform != "none" and dtype.kind != "b":
+        return values.clip(space.low, space.high)
+    return values
 
 
 def _column(raw: Array, spec: ArraySpec, space: spaces.Space[Any], transform: Transform) -> list[Any]:

@@ -17,13 +17,21 @@ environment too, and would silently bring former ones back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 
-from digideep.environment.state_plain import NotPlainError, attributes, pack, set_attributes, unpack
+from digideep.environment.state_plain import (
+    Labels,
+    NotPlainError,
+    attributes,
+    pack,
+    set_attributes,
+    shared_objects,
+    unpack,
+)
 from digideep.environment.state_replay import ReplayRecorder
 from digideep.environment.state_simulators import adapter_of
 from digideep.environment.vec.hang import Hang, let_ctrl_c_out
@@ -47,7 +55,9 @@ def capture(env: Layer) -> StateTree | None:
         EnvironmentFailure: a `get_state` of the environment raised, or returned something that cannot be stored.
     """
     try:
-        layers = [_save(layer) for layer in _covered(env)]
+        covered = _covered(env)
+        labels = _labels(covered)
+        layers = [_save(layer, labels) for layer in covered]
     except NotPlainError:
         return None
     state: StateTree = {"id": _id(env), "made_with": _made_with(env), "layers": layers}
@@ -64,9 +74,11 @@ def obstacle(env: Layer) -> str:
     It may be asked before the first reset: no `get_state` is called.
     """
     try:
-        for layer in _covered(env):
+        covered = _covered(env)
+        labels = _labels(covered)
+        for layer in covered:
             if not _speaks(layer):
-                _save(layer)
+                _save(layer, labels)
             elif isinstance(layer, ReplayRecorder) and (reason := layer.obstacle):
                 raise NotPlainError(reason)
     except NotPlainError as error:
@@ -106,9 +118,10 @@ def restore(env: Layer, state: Mapping[str, Any]) -> None:
         if not isinstance(env.unwrapped._np_random_seed, int | None):
             raise CheckpointError("environment state: expected a seed, found something else")
     # From the inside out, so that a layer that speaks for those beneath it has the last word.
+    known: dict[int, Any] = {}
     for layer, saved in reversed(list(zip(_covered(env), state["layers"], strict=True))):
         try:
-            _load(layer, saved)
+            _load(layer, saved, known)
         except DigideepError:
             raise
         except Exception as error:
@@ -175,7 +188,12 @@ def _unknown(layer: Layer) -> str:
     return f"{type(layer).__name__} has no get_state() and set_state(state){told}"
 
 
-def _save(layer: Layer) -> dict[str, Any]:
+def _labels(layers: Sequence[Layer]) -> Labels:
+    """Return labels for what attributes share, of the layers whose attributes are their state."""
+    return shared_objects(layer for layer in layers if not _speaks(layer) and adapter_of(layer) is None)
+
+
+def _save(layer: Layer, labels: Labels) -> dict[str, Any]:
     saved: dict[str, Any] = {"name": type(layer).__name__, "spaces": _space_generators(layer)}
     adapter = adapter_of(layer)
     if adapter is not None:
@@ -188,10 +206,10 @@ def _save(layer: Layer) -> dict[str, Any]:
             raise EnvironmentFailure(
                 f"environment {_id(layer)}: {error}; return numbers, strings, arrays, and lists and dicts of these"
             ) from None
-    return {**saved, "attributes": attributes(layer)}
+    return {**saved, "attributes": attributes(layer, labels=labels)}
 
 
-def _load(layer: Layer, saved: Mapping[str, Any]) -> None:
+def _load(layer: Layer, saved: Mapping[str, Any], known: dict[int, Any]) -> None:
     for name, states in saved["spaces"].items():
         for part, state in zip(_drawing_parts(getattr(layer, name)), states, strict=True):
             if state is not None:
@@ -204,7 +222,7 @@ def _load(layer: Layer, saved: Mapping[str, Any]) -> None:
     if adapter is not None:
         adapter.set_state(layer, saved["simulator"])
         return
-    set_attributes(layer, saved["attributes"])
+    set_attributes(layer, saved["attributes"], known=known)
 
 
 def _space_generators(layer: Layer) -> dict[str, list[Any]]:

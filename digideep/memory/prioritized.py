@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from digideep.errors import CheckpointError, DigideepError, NonFiniteError, NumbersError, ShapeError
+from digideep.errors import CheckpointError, NonFiniteError, NumbersError, ShapeError
 from digideep.memory.base import IMPORTANCE, put
 from digideep.memory.blocks import Blocks, Geometry
 from digideep.memory.config import PrioritizedBufferConfig
@@ -73,15 +73,18 @@ class PrioritizedBuffer(RingBuffer):
         (1 / (n P))^beta divided by the greatest of the batch, where `P` is how likely a transition is and `n` how many
         there are.
 
+        Where no transition has a priority above 0 there is nothing to tell them apart: then each is equally likely, in
+        no order, and all weights are 1.
+
         Raises:
-            DigideepError: there is no real transition with a priority above 0.
+            DigideepError: there is no real transition.
         """
         ring = self._ring()
         places = self._tree.draw(spec.batch_size, rng)
         priorities = self._tree.leaves.take(places)
         least = priorities.min()
         if least == 0.0:
-            raise DigideepError(f"memory {self._name!r}: expected a priority above 0 in it, found none; raise them")
+            return self._equally_likely(spec, rng, out)
         batch = self._windows(ring, ring.indices_at(places), spec, out)
         if spec.beta is None:
             batch.pop(IMPORTANCE, None)  # of a draw before
@@ -96,7 +99,7 @@ class PrioritizedBuffer(RingBuffer):
 
         Args:
             indices: `[B]`, as a batch has them; of one that comes more than once, the last value counts.
-            values: `[B]`, of at least 0: 0 is never drawn again.
+            values: `[B]`, of at least 0: 0 is not drawn as long as another one has more.
             generation: `[B]`, as the batch has them.
 
         Raises:
@@ -148,6 +151,14 @@ class PrioritizedBuffer(RingBuffer):
         if self._blocks is not None:
             stored = Geometry(cursor["rows"], cursor["block"], cursor["total"])
             self._restore(self._blocks, stored, priorities)
+
+    def _equally_likely(self, spec: SampleSpec, rng: np.random.Generator, out: Batch | None) -> Batch:
+        batch = super().sample(spec, rng, out)
+        if spec.beta is None:
+            batch.pop(IMPORTANCE, None)
+        else:
+            put(batch, IMPORTANCE, np.ones(spec.batch_size), dtype=np.float32)
+        return batch
 
     def _allocate(self, fields: dict[str, Field], directory: Path | None) -> Blocks:
         num_envs = fields[self.mask_key].shape[0]

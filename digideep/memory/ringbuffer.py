@@ -65,6 +65,18 @@ class RingBuffer(Memory):
         """Return how many real transitions can be drawn."""
         return 0 if self._blocks is None else self._blocks.ring.real
 
+    def check_windows(self, n_step: int, *, num_envs: int) -> None:
+        """Refuse a capacity at which no environment ever has `n_step` transitions in a row: each window would be cut.
+
+        Raises:
+            ConfigError: it is such a one.
+        """
+        if self._config.capacity // num_envs < n_step:
+            raise ConfigError(
+                f"{self._where}/capacity: expected at least n_step transitions of each environment, "
+                f"{n_step * num_envs}, found {self._config.capacity}; raise it, or lower n_step or num_envs"
+            )
+
     def reserve(self, arrays: Mapping[str, Array], *, directory: Path | None = None) -> None:
         """Make room for all rows; `directory` is where a file lies that the configuration gives no place.
 

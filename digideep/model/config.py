@@ -204,7 +204,7 @@ class QNetworkConfig(PolicyValueConfig):
     dueling: bool = setting(False, "whether a state's value has fully connected layers of its own beside the actions'")
     noisy: bool = setting(False, "whether weights of fully connected layers have noise, which is learnt, for exploring")
     noisy_deviation: float = setting(
-        0.5, "deviation of that noise at the beginning, in 1 / sqrt(inputs of the layer)", low=0.0
+        0.5, "deviation of that noise at the beginning, in 1 / sqrt(inputs of the layer)", low=0.0, high=1e6
     )
 
     def __post_init__(self) -> None:

@@ -45,6 +45,7 @@ class FlatParameters:
         total = sum(value.numel() for _, value in named)
         self.values = torch.empty(total, dtype=first.dtype, device=first.device)
         self.gradients = torch.zeros_like(self.values)
+        self._safe = math.sqrt(torch.finfo(first.dtype).max)  # no number has a square beyond its type below this norm
         self._in_numpy = self.gradients.numpy() if self.gradients.device.type == "cpu" else None
         self._places: dict[str, _Place] = {}
         start = 0
@@ -117,6 +118,24 @@ class FlatParameters:
         if max_norm is not None:
             self.gradients.mul_((max_norm / norm_tensor).clamp(max=1.0))
         return norm_tensor
+
+    def problem(self, norm: float) -> str:
+        """Return why an optimiser must not get the gradient that stands here, in words; nothing where it may.
+
+        The squares that optimisers keep would become infinite, without an error, where a number is greater than the
+        root of the greatest there is: the weights would not move any more.
+
+        Args:
+            norm: that `clip_gradients` returned.
+        """
+        if norm <= self._safe:
+            return ""
+        if not math.isfinite(norm):
+            return f"gradient, found norm {norm}"
+        if float(self.gradients.abs().max()) <= self._safe:
+            return ""
+        kind = str(self.gradients.dtype).removeprefix("torch.")
+        return f"gradient, found norm {norm:.3g}, too large for squares in {kind} (a max_grad_norm bounds it),"
 
 
 class FlatOptimiser(Protocol):

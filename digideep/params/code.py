@@ -97,10 +97,10 @@ def _named_in_tree(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _siblings(source: Source) -> list[str]:
-    """Return the modules that a parameter file imported from its own directory."""
-    if source.path is None or source.is_file:
+    """Return the modules that a parameter module imported from its own directory."""
+    if source.file is None:
         return []
-    directory = source.path.parent
+    directory = source.file.parent
     files = {
         name: getattr(module, "__file__", None)
         for name, module in list(sys.modules.items())

@@ -2,7 +2,8 @@
 
 Naming a module on the command line is consent to run it, and so is what the code of a parameter module itself names. A
 file is not: module names in a YAML file, or in one behind an `@`, count only where the command line names them too or
-where they lie below the current directory.
+where they lie in the current directory. A YAML file may also name a parameter module by its path, if that lies below
+the current directory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from digideep.pipeline.options import SessionOptions
 from digideep.utility.imports import is_allowed, top_level
 from digideep.utility.node import Config, configuration_class, nodes
 
-__all__ = ["allowed_by", "built_modules", "check_consent", "lies_below", "named_on_command_line"]
+__all__ = [
+    "allowed_by", "built_modules", "check_consent", "check_file_consent", "lies_in", "named_on_command_line",
+]  # fmt: skip
 
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::.*)?", re.ASCII | re.DOTALL)
 
@@ -33,25 +36,41 @@ def named_on_command_line(options: SessionOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys(top_level(match[1]) for match in matches if match))
 
 
-def lies_below(module: str, directory: Path) -> bool:
+def lies_in(module: str, directory: Path) -> bool:
     """Whether the package of `module` is a file or directory in `directory`."""
     top = os.path.join(directory, top_level(module))
     return os.path.isdir(top) or os.path.isfile(f"{top}.py")
 
 
-def check_consent(names: Iterable[str], *, vouched: Iterable[str], where: str) -> None:
-    """Check that each of `names` is built in, vouched for, or lies below the current directory.
+def check_consent(
+    names: Iterable[str], *, vouched: Iterable[str], where: str, way_out: str = "name it with --set"
+) -> None:
+    """Check that each of `names` is built in, vouched for, or lies in the current directory.
 
     Raises:
-        TrustError: one of them is not; names it and the way out.
+        TrustError: one of them is not; names it, the `way_out` and another.
     """
     allowed, here = consented(vouched), Path.cwd()
     for name in names:
-        if not is_allowed(name, allowed) and not lies_below(name, here):
+        if not is_allowed(name, allowed) and not lies_in(name, here):
             raise TrustError(
-                f"{where}: expected modules that the command line names or that lie below the current directory, "
-                f"found {one_line(name, limit=80)!r}; name it with --set, or go to its directory"
+                f"{where}: expected modules that the command line names or that lie in the current directory, "
+                f"found {one_line(name, limit=80)!r}; {way_out}, or go to its directory"
             )
+
+
+def check_file_consent(path: Path, *, where: str) -> None:
+    """Check that a file which another file names lies below the current directory, links followed.
+
+    Raises:
+        TrustError: it does not.
+    """
+    real, here = os.path.realpath(path), os.path.realpath(Path.cwd())
+    if not Path(real).is_relative_to(here):
+        raise TrustError(
+            f"{where}: expected a file below the current directory, found {one_line(real)}; go to a directory above "
+            f"it, or name it with --params"
+        )
 
 
 def allowed_by(tree: Mapping[str, Any], *, extra: Iterable[str] = ()) -> tuple[str, ...]:

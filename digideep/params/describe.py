@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from digideep.model.config import QNetworkConfig
 from digideep.params.loading import LoadedParams, load_params
 from digideep.params.overrides import field_at
 from digideep.params.source import presets
 from digideep.pipeline.options import SessionOptions
-from digideep.utility.node import Field
+from digideep.utility.node import Config, Field, configuration_class
+from digideep.utility.tree import get, has
 from digideep.utility.values import annotation_of, type_name
 
 __all__ = ["Knob", "describe", "describe_text", "knobs_of", "list_presets"]
 
 _VALUE_WIDTH = 40
 _NODES = {"/engine": "node of the engine: how sampling and learning are scheduled"}
+_OF_CRITICS = ("critic_hidden_sizes", "critic_observations")
 _FEEDS = {"prioritized": "whether transitions with large errors are drawn more often"}  # knobs without a field
 
 
@@ -59,16 +62,34 @@ def describe_text(loaded: LoadedParams, *, as_json: bool) -> str:
 
 
 def knobs_of(loaded: LoadedParams) -> list[Knob]:
-    """Return every knob of loaded parameters, in the order of their control panel."""
-    return [_knob(key, value, loaded) for key, value in loaded.cpanel.items()]
+    """Return every knob of loaded parameters, in the order of their control panel, then what was changed by path alone.
+
+    The value is the one that a training has: that of a change by path, where one reaches the knob's place.
+    """
+    knobs = [_knob(key, value, loaded) for key, value in loaded.cpanel.items()]
+    shown = {knob.path for knob in knobs}
+    paths = dict.fromkeys(entry["path"] for entry in loaded.entries if entry["path"] not in shown)
+    return knobs + [_knob(path, get(loaded.params, path, where=path), loaded, path=path) for path in paths]
 
 
-def _knob(key: str, value: Any, loaded: LoadedParams) -> Knob:
-    path = loaded.knobs.get(key, "")
-    field = field_at(loaded.base, path, allowed=loaded.allowed) if path else None
+def _knob(key: str, value: Any, loaded: LoadedParams, *, path: str | None = None) -> Knob:
+    path = loaded.knobs.get(key, "") if path is None else path
+    tree = loaded.params if path and has(loaded.params, path) else loaded.base  # a changed type may lack the field
+    field = field_at(tree, path, allowed=loaded.allowed) if path else None
+    if path and has(loaded.base, path) and (found := get(tree, path, where=key)) != get(loaded.base, path, where=key):
+        value = found
+    if field is not None and key in _OF_CRITICS and _has_action_values(tree, path, loaded):
+        field = field._replace(doc=f"none: the network of action values has no critic; {json.dumps(value)} alone")
     if field is None:  # a whole node, or a knob that only feeds others
         field = Field(annotation_of(value), _NODES.get(path) or _FEEDS.get(key, ""), "", {})
     return Knob(key, value, type_name(field.annotation), field.unit, field.doc, path)
+
+
+def _has_action_values(tree: Mapping[str, Any], path: str, loaded: LoadedParams) -> bool:
+    """Whether the node around a path is a network of action values, which is value function and policy in one."""
+    parent = path.rpartition("/")[0]
+    cls: type[Config] = configuration_class(get(tree, parent, where=path), where=parent, allowed=loaded.allowed)
+    return issubclass(cls, QNetworkConfig)
 
 
 def _short(value: Any) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from digideep.agent.dqn.config import DQNConfig
+from digideep.errors import ConfigError, one_line
 from digideep.model.config import QMixedConfig, QNetworkConfig
 from digideep.params.common import network_fields
 from digideep.params.replay import MEMORY, method_knobs, replay_agent_node, replay_params
@@ -15,6 +17,7 @@ from digideep.utility.node import node
 __all__ = ["DQN", "dqn_params", "q_network_node"]
 
 _NETWORK = ("dueling", "noisy", "noisy_deviation")
+_OF_CRITICS: Mapping[str, Any] = MappingProxyType({"critic_hidden_sizes": None, "critic_observations": []})
 
 DQN: Mapping[str, Any] = MappingProxyType(
     {
@@ -27,7 +30,18 @@ DQN: Mapping[str, Any] = MappingProxyType(
 
 
 def q_network_node(cpanel: Mapping[str, Any], *, has_pictures: bool = False) -> dict[str, Any]:
-    """Return the node of a network of action values: fully connected layers, with `has_pictures` behind encoders."""
+    """Return the node of a network of action values: fully connected layers, with `has_pictures` behind encoders.
+
+    Raises:
+        ConfigError: a knob asks for something of a critic, which there is not.
+    """
+    for knob, empty in _OF_CRITICS.items():
+        if cpanel[knob] != empty:
+            expected, found = json.dumps(empty), one_line(json.dumps(cpanel[knob]), limit=80)
+            raise ConfigError(
+                f"{knob}: expected {expected}, since DQN has one network, which acts, and no critic, found {found}; "
+                f"leave it out"
+            )
     config = QMixedConfig if has_pictures else QNetworkConfig
     return node(config, **network_fields(cpanel), **{key: cpanel[key] for key in _NETWORK})
 

@@ -96,7 +96,7 @@ def load_params(options: SessionOptions, *, time: str = "") -> LoadedParams:
     """
     vouched = named_on_command_line(options)
     source = read_source(options.params or "", vouched=vouched)
-    if source.module is not None and not source.is_file:
+    if source.module is not None:  # one that a YAML file names was looked at when it was read
         vouched = (*vouched, top_level(source.module))
     with searching(after=source.search, bytecode=False):
         cpanel = _merged_cpanel(source, options)

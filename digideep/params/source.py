@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from digideep.errors import ConfigError, DigideepError, UsageError, one_line
-from digideep.params.consent import check_consent
+from digideep.params.consent import check_consent, check_file_consent
 from digideep.utility.imports import (
     BUILT_IN,
     fault_of_user,
@@ -36,7 +36,8 @@ class Source(NamedTuple):
     """Where parameters come from.
 
     `module` is the name of the parameter module, None where a YAML file holds a whole `tree`; `path` is the file that
-    was named, None for a dotted name. `file_cpanel` and `file_repeal` are those of a YAML file.
+    was named, None for a dotted name. `file` is that of the module where it was named by path, or lies in the current
+    directory. `file_cpanel` and `file_repeal` are those of a YAML file.
     """
 
     preset: str
@@ -45,6 +46,7 @@ class Source(NamedTuple):
     cpanel: Mapping[str, Any]
     gen_params: Callable[[Mapping[str, Any]], Any] | None
     knobs: Mapping[str, str]
+    file: Path | None = None
     tree: Mapping[str, Any] | None = None
     file_cpanel: Mapping[str, Any] = {}
     file_repeal: Mapping[str, Any] = {}
@@ -72,24 +74,23 @@ def read_source(name: str, *, vouched: Sequence[str] = ()) -> Source:
     """
     if name.endswith((".yaml", ".yml")):
         return _from_yaml(Path(os.path.abspath(name)), vouched=vouched)
-    if name.endswith(".py") or os.sep in name:
+    if _is_path(name):
         path = Path(os.path.abspath(name))
         if path.suffix != ".py":
             raise UsageError(
                 f"--params: expected a dotted name, a .py or a .yaml file, found {one_line(name, limit=80)!r}; "
                 f"name one of them"
             )
-        with quiet_stdout():
-            module = import_file(path, where="--params")
-        return _from_module(module, path=path, search=(path.parent,))
-    return _from_module(_import_named(name, where="--params"), path=None, search=(Path.cwd(),))
+        return _from_file(path, where="--params")
+    return _from_module(_import_named(name, where="--params"))
 
 
 def generate(source: Source, cpanel: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tree that the module's `gen_params` makes of a control panel, as plain data.
 
     Raises:
-        UsageError: it raises, or returns something else than a mapping; begins with file and line.
+        UsageError: it raises, or returns something else than a mapping; begins with file and line, or with the knob
+            that its value was refused of.
     """
     if source.gen_params is None:
         return dict(source.tree or {})
@@ -98,7 +99,8 @@ def generate(source: Source, cpanel: Mapping[str, Any]) -> dict[str, Any]:
         with quiet_stdout():
             tree = source.gen_params(plain(cpanel, where="cpanel"))
     except DigideepError as error:
-        if source.module is not None and is_allowed(source.module, BUILT_IN):
+        is_built_in = source.module is not None and is_allowed(source.module, BUILT_IN)
+        if is_built_in or str(error).partition(":")[0] in cpanel:  # it is a knob that has to be corrected
             raise
         raise type(error)(f"{place_of(error, file) or source.where}: {error}") from error
     except BaseException as error:  # a SystemExit too
@@ -136,6 +138,10 @@ def quiet_stdout() -> Iterator[None]:
         yield
 
 
+def _is_path(name: str) -> bool:
+    return name.endswith(".py") or os.sep in name
+
+
 def _annotated(statement: ast.stmt) -> list[ast.expr]:
     return [statement.target] if isinstance(statement, ast.AnnAssign) else []
 
@@ -159,7 +165,14 @@ def _nearest_preset(name: str) -> str:
     return f"; did you mean {known[near]!r}?" if near else "; --list-params lists the presets"
 
 
-def _from_module(module: ModuleType, *, path: Path | None, search: tuple[Path, ...]) -> Source:
+def _from_file(path: Path, *, where: str) -> Source:
+    with quiet_stdout():
+        module = import_file(path, where=where)
+    return _from_module(module)._replace(path=path, file=path, search=(path.parent,))
+
+
+def _from_module(module: ModuleType) -> Source:
+    """Return what a module found by name gives."""
     file = one_line(getattr(module, "__file__", None) or module.__name__)
     cpanel, gen_params = getattr(module, "cpanel", None), getattr(module, "gen_params", None)
     if not isinstance(cpanel, Mapping):
@@ -173,12 +186,35 @@ def _from_module(module: ModuleType, *, path: Path | None, search: tuple[Path, .
     return Source(
         preset=module.__name__.rpartition(".")[2],
         module=module.__name__,
-        path=path,
+        path=None,
         cpanel=plain(cpanel, where=f"{file}: cpanel"),
         gen_params=gen_params,
         knobs=knobs,
-        search=search,
+        file=_file_here(module),
+        search=(Path.cwd(),),
     )
+
+
+def _file_here(module: ModuleType) -> Path | None:
+    """Return the file of a module that lies in the current directory itself; None for every other."""
+    path = Path(os.path.abspath(getattr(module, "__file__", None) or os.devnull))
+    return path if path.parent == Path.cwd() else None
+
+
+def _named_in_yaml(name: str, *, path: Path, vouched: Sequence[str]) -> Source:
+    """Return the module that the YAML file at `path` names: by a dotted name, or by a path that begins beside it."""
+    where = f"{one_line(path)}: params"
+    if not _is_path(name):
+        way_out = "write the path of its .py file, which begins beside this one"
+        check_consent([name], where=where, vouched=vouched, way_out=way_out)
+        return _from_module(_import_named(name, where=where))
+    file = Path(os.path.normpath(path.parent / name))
+    if file.suffix != ".py" or "\0" in name:
+        raise UsageError(
+            f"{where}: expected a dotted name or a .py file, found {one_line(name, limit=80)!r}; name one of them"
+        )
+    check_file_consent(file, where=where)
+    return _from_file(file, where=where)
 
 
 def _from_yaml(path: Path, *, vouched: Sequence[str]) -> Source:
@@ -197,8 +233,7 @@ def _from_yaml(path: Path, *, vouched: Sequence[str]) -> Source:
             raise ConfigError(f"{where}: expected no cpanel beside a whole tree, found one; change the tree instead")
         source = Source(path.stem, None, path, {}, None, {}, tree=params, search=(Path.cwd(),))
     elif isinstance(params, str):
-        check_consent([params], where=f"{where}: params", vouched=vouched)
-        source = _from_module(_import_named(params, where=f"{where}: params"), path=path, search=(Path.cwd(),))
+        source = _named_in_yaml(params, path=path, vouched=vouched)._replace(path=path)
     else:
         found = "none" if params is None else repr(one_line(params, limit=60))
         raise ConfigError(f"{where}: params: expected the name of a module or a whole tree, found {found}; add it")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -19,7 +20,17 @@ from digideep.pipeline.options import SessionOptions
 from digideep.utility.commandline import Parser, near_option
 from digideep.utility.values import unknown
 
-__all__ = ["Description", "Listing", "Notice", "Request", "build_parser", "from_keywords", "option_names", "parse"]
+__all__ = [
+    "Description",
+    "Listing",
+    "Notice",
+    "Request",
+    "build_parser",
+    "from_keywords",
+    "option_names",
+    "options_of_command_line",
+    "parse",
+]
 
 _USAGE = "python -m digideep.main --params NAME [options]"
 _EPILOG = """\
@@ -303,3 +314,15 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
     add("--profiler-level", metavar="N", default=-1, type=form.integer(low=-1), help=profiler_help)
     add("--version", action=_Answer, nargs=0, help="print the version")
     add("-h", "--help", action=_Answer, nargs=0, help="print this text")
+
+
+def options_of_command_line() -> SessionOptions:
+    """Return the options of a session that this process was started with.
+
+    Raises:
+        UsageError: they are wrong, or open no session.
+    """
+    request = parse(sys.argv[1:])
+    if not isinstance(request, SessionOptions):
+        raise UsageError("session: expected a command line that opens a session, found one that asks for text only")
+    return request

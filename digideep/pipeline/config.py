@@ -20,7 +20,7 @@ class RunnerConfig(Config):
     seed: int = setting(1, "from which every generator is derived", low=0)
     n_epochs: int = setting(0, "goal; 0 where total_frames is the goal", unit="epochs", low=0)
     n_cycles: int = setting(1, "cycles (chunks) an epoch", unit="cycles", low=1)
-    total_frames: int = setting(0, "goal; 0 where n_epochs is the goal", unit="frames", low=0)
+    total_frames: int = setting(0, "goal; 0 where number_epochs is the goal", unit="frames", low=0)
     stop_return: float | None = setting(None, "mean return of a test at which to end")
     save_int: int = setting(10, "between saves; 0: only at the end", unit="epochs", low=0)
     save_every_s: float = setting(0.0, "between saves; 0: by epochs only", unit="s", low=0.0)

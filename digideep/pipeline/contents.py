@@ -25,6 +25,7 @@ from digideep.pipeline.tensorfile import write_safetensors
 from digideep.pipeline.verified import STATE_LIMIT_BYTES, StoredSegments
 from digideep.types import LiveSegments, Segment, Segments
 from digideep.utility.codec import CodecError, encode
+from digideep.utility.constants import ConstantArray
 
 __all__ = ["Contents", "gather"]
 
@@ -32,6 +33,7 @@ _OVERHEAD_BYTES = 64 << 10  # the manifest, directory entries and partly filled 
 _ENTRY_BYTES = 256  # header of an array, name and line of a file
 _BLOCK_BYTES = 4096
 _ENVIRONMENTS = "explorer."  # components that hold what environments gave
+_AGENTS = "agents."  # and what was learnt
 
 
 class Contents(NamedTuple):
@@ -86,12 +88,15 @@ def gather(
     buffers.begin()
     for name, kind, version, state in components:
         plain, segments = _split(state)
+        constants: dict[str, ConstantArray] = {}
+        if name.startswith(_AGENTS):
+            plain = _unmarked(plain, "", constants)
         kept = buffers.arrays.setdefault(name, {})
         with _told_of_environments(name):
             value, arrays = encode(plain, inline=name == CLOCKS, buffers=kept, where=name)
         for stale in kept.keys() - arrays.keys():
             del kept[stale]
-        _check_learnt(name, arrays, plain)
+        _check_learnt(name, arrays, plain, constants=constants)
         own = [f"{name}.safetensors"] if arrays else []
         files.update({file: _file_of(name, arrays) for file in own})
         needed += sum(array.nbytes + _ENTRY_BYTES for array in arrays.values())
@@ -152,6 +157,17 @@ def _split(state: Any) -> tuple[Any, dict[str, Segments]]:
     return ({**state, **dict.fromkeys(segments)} if segments else state), segments
 
 
+def _unmarked(tree: Any, path: str, constants: dict[str, ConstantArray]) -> Any:
+    """Return a tree with plain arrays in place of marked ones, which are added to `constants` by the codec's names."""
+    if type(tree) is ConstantArray:
+        constants[path] = tree
+        return tree.view(np.ndarray)
+    if type(tree) is not dict:
+        return tree
+    names = {key: f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}" for key in tree}
+    return {key: _unmarked(part, names[key], constants) for key, part in tree.items()}
+
+
 def _file_of(component: str, arrays: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
     try:
         return write_safetensors(arrays)
@@ -200,19 +216,26 @@ def _check_files(names: Sequence[str]) -> None:
         raise CodecError(one_line(f"{twice}: expected one part of the state with a file of this name, found two"))
 
 
-def _check_learnt(name: str, arrays: Mapping[str, np.ndarray], plain: Any) -> None:
+def _check_learnt(
+    name: str, arrays: Mapping[str, np.ndarray], plain: Any, *, constants: Mapping[str, ConstantArray]
+) -> None:
     """Refuse NaN and infinity in what was learnt; environments may have such numbers."""
-    if name.startswith("agents.") or name == "statistics":
-        _check_finite(arrays, where=name)
+    if name.startswith(_AGENTS) or name == "statistics":
+        _check_finite(arrays, constants=constants, where=name)
         _check_numbers(plain, where=name)
 
 
-def _check_finite(arrays: Mapping[str, np.ndarray], *, where: str) -> None:
-    """Refuse NaN and infinity: a checkpoint that holds them would be worse than none."""
+def _check_finite(arrays: Mapping[str, np.ndarray], *, constants: Mapping[str, ConstantArray], where: str) -> None:
+    """Refuse NaN and infinity: a checkpoint that holds them would be worse than none.
+
+    Infinities that a network was made with, and that nothing learns, are no fault.
+    """
     for name, array in arrays.items():
         if is_finite(array):
             continue
-        bad = np.argwhere(~np.isfinite(array))
+        bad = np.argwhere(constants[name].bad() if name in constants else ~np.isfinite(array))
+        if len(bad) == 0:
+            continue
         place = tuple(int(index) for index in bad[0])
         found = f"{array[place]} at {place} of {name}, {len(bad)} such in all"
         raise NonFiniteError(one_line(f"{where}: expected finite numbers, found {found}; nothing was saved"))

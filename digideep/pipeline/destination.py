@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from digideep.errors import CheckpointError, TrustError, UsageError, one_line
+from digideep.errors import (
+    CheckpointError,
+    SessionLockedError,
+    StoppedError,
+    TrustError,
+    UsageError,
+    one_line,
+)
 from digideep.pipeline.layout import SessionPaths, new_directory, timestamp
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.places import missing_directories, new_place
 
-__all__ = ["Destination", "Removal", "find_destination", "remove_tree"]
+__all__ = ["REFUSALS", "Destination", "Removal", "find_destination", "remove_tree"]
+
+REFUSALS = (UsageError, CheckpointError, TrustError)
+"""Errors after which nothing is left of what a start has made: what the user named is wrong, damaged, not trusted."""
 
 _ROUNDS = 8  # 0.26 s in all
 
@@ -31,31 +42,57 @@ class Destination(NamedTuple):
 class Removal:
     """Removes what this start has made, where what the user named turns out to be wrong, damaged or not trusted.
 
+    What is not whole yet is removed after any error, but one that says that another process uses it.
+
     Args:
         directory: removed with all it holds, or a file; None: nothing is.
         around: directories that are removed after it where they are empty, the innermost first.
         unless: a path whose existence keeps everything.
+        is_whole: whether all of it stands; what is not whole is of use to nobody, and would only take the name.
     """
 
-    def __init__(self, directory: Path | None, *, around: Sequence[Path] = (), unless: Path | None = None) -> None:
-        self._directory = directory
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        around: Sequence[Path] = (),
+        unless: Path | None = None,
+        is_whole: bool = True,
+    ) -> None:
+        self.directory = directory
+        self.unless = unless
+        self.is_whole = is_whole
         self._around = around
-        self._unless = unless
+
+    @contextlib.contextmanager
+    def of_any_error(self) -> Iterator[None]:
+        """Count what was made as not whole until the block is left without an error."""
+        self.is_whole = False
+        yield
+        self.is_whole = True
 
     def __call__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Remove it, as the exit of a context that was left by `error`."""
-        is_users = isinstance(error, UsageError | CheckpointError | TrustError)
-        if not is_users or (self._unless is not None and self._unless.exists()):
+        if not self.removes(error):
             return
-        if self._directory is not None and self._directory.is_file():
-            self._directory.unlink(missing_ok=True)
-        elif self._directory is not None:
-            remove_tree(self._directory)
+        if self.directory is not None and self.directory.is_file():
+            self.directory.unlink(missing_ok=True)
+        elif self.directory is not None:
+            remove_tree(self.directory)
         for directory in self._around:
             try:
                 directory.rmdir()
             except OSError:
                 return  # another start uses it already, or it was never made
+
+    def removes(self, error: BaseException | None) -> bool:
+        """Whether nothing is left of it after a start that `error` has ended."""
+        if self.unless is not None and self.unless.exists():
+            return False
+        if self.is_whole:
+            return isinstance(error, REFUSALS)
+        # The second is a signal that ended the wait for another process.
+        return error is not None and not isinstance(error, SessionLockedError | StoppedError)
 
 
 def remove_tree(directory: Path) -> None:

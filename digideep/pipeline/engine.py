@@ -20,7 +20,7 @@ from digideep.errors import ConfigError, EnvironmentFailure
 from digideep.pipeline.config import SerialEngineConfig
 from digideep.pipeline.options import Mode
 from digideep.pipeline.state import numbers_of
-from digideep.types import Actor, Counters, EngineEvents, Episode, Node, Progress, StateDict
+from digideep.types import Actor, Counters, EngineEvents, Episode, Node, Progress, StateDict, Training
 from digideep.utility.device import (
     DeviceChoice,
     choose_device,
@@ -106,7 +106,9 @@ class SerialEngine:
         }
         self._agents = {name: self._build_agent(name, node, device=device) for name, node in agents.items()}
         if session.options.mode is not Mode.PLAY:
+            training = self._training(explorer)
             for name, agent in self._agents.items():
+                agent.join(training)
                 logger.info("agent %s learns by %s", name, agent.path)
         self._spare_threads()
         self._reserve()
@@ -291,6 +293,13 @@ class SerialEngine:
             seed=self._session.seed,
             monitor=self._session.monitor.monitor,
         )
+
+    def _training(self, explorer: Node) -> Training:
+        """Return what agents are told of the training."""
+        assert self._session.experiment is not None  # as it is to be entered
+        runner, num_envs = self._session.experiment.params["runner"], explorer["num_envs"]
+        frames = runner["total_frames"] or runner["n_epochs"] * runner["n_cycles"] * num_envs * explorer["n_steps"]
+        return Training(is_deterministic=explorer["deterministic"], num_envs=num_envs, frames=frames)
 
     def _reserve(self) -> None:
         """Make room for what memories will hold now: a disk that is too small is no news for the end of a chunk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
 import platform
 from collections.abc import Collection, Mapping
@@ -11,7 +12,9 @@ from typing import Any
 from digideep import __version__
 from digideep.utility.device import cpu_model, granted_cores
 
-__all__ = ["EXACT", "device_name", "differences", "lessened", "thread_counts", "versions"]
+__all__ = ["EXACT", "Warner", "device_name", "differences", "lessened", "thread_counts", "versions"]
+
+logger = logging.getLogger(__name__)
 
 EXACT = "exact"
 _PACKAGES = ("gymnasium", "numpy", "safetensors", "torch")
@@ -68,6 +71,19 @@ def differences(manifest: Mapping[str, Any], *, device: str) -> dict[str, str]:
     if manifest.get("device") != name:
         found["device"] = f"other device: {manifest.get('device')} -> {name}"
     return found
+
+
+class Warner:
+    """Warns of each reason why a resume cannot be exact, once."""
+
+    def __init__(self) -> None:
+        self._told = {EXACT}
+
+    def tell(self, exactness: str) -> None:
+        """Warn of what an engine says of its exactness, where that is new."""
+        if exactness not in self._told:
+            self._told.add(exactness)
+            logger.warning("%s", exactness)
 
 
 def lessened(exactness: str, kinds: Collection[str]) -> str:

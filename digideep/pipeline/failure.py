@@ -9,14 +9,16 @@ import contextlib
 import logging
 import shlex
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from digideep.environment.config import EnvConfig
 from digideep.environment.crash import CRASH_FILE, write_crash
-from digideep.errors import DigideepError, EnvironmentFailure, NonFiniteError, one_line
+from digideep.errors import DigideepError, EnvironmentFailure, NonFiniteError, UsageError, one_line, without_controls
 from digideep.pipeline.layout import SessionPaths
+from digideep.utility.imports import fault_of_user, raised_by_user
 from digideep.utility.node import configure
 
 __all__ = ["env_of_crash", "finish_in_passing", "keep_crash", "play_env", "recorded_failure"]
@@ -28,7 +30,12 @@ _WRITING_S = 0.5
 
 @contextlib.contextmanager
 def recorded_failure(
-    *, finish: Callable[[int, str], None], keep: Callable[[DigideepError], None], report: Path
+    *,
+    finish: Callable[[int, str], None],
+    keep: Callable[[DigideepError], None],
+    report: Path,
+    stays: Callable[[DigideepError], bool] = lambda error: True,
+    is_dry: bool = False,
 ) -> Iterator[None]:
     """Record how a run fails, and let the error go on.
 
@@ -36,9 +43,12 @@ def recorded_failure(
         finish: writes exit code and reason into the session.
         keep: writes what an error of an environment carries.
         report: the log that has the traceback.
+        stays: whether the log will be there after a run that ended with this error.
+        is_dry: whether this is a dry run: the traceback goes along with the error then.
 
     Raises:
         DigideepError: the error itself, or for a fault of ours one that says where the traceback is.
+        UsageError: code of the user raised another error.
         EnvironmentFailure: code of the user wanted to end the program.
     """
     try:
@@ -52,15 +62,27 @@ def recorded_failure(
     except Exception as error:
         found = f"{type(error).__name__}: {one_line(error, limit=300)}"
         logger.error("ends: %s", found, exc_info=True, extra={"report_only": True})
-        _finish_quietly(finish, DigideepError.exit_code, found)
-        raise DigideepError(
-            f"run: expected no fault of digideep itself, found {found}; the traceback is in {report}"
-        ) from error
+        told = _unexpected(error)
+        _finish_quietly(finish, told.exit_code, str(told) if isinstance(told, UsageError) else found)
+        if is_dry:
+            told.details = without_controls("".join(traceback.format_exception(error)).rstrip())
+        kept = f"the traceback is in {report}" if stays(told) else "--dry-run shows the traceback"
+        told.args = (f"{told}; {'the traceback is above' if is_dry else kept}",)
+        raise told from error
     except BaseException as error:
         # Signals never end a run this way: an environment or a module of the user wanted to end the program.
         found = f"{type(error).__name__}; an environment or another module of the user wanted to end the program"
         _finish_quietly(finish, EnvironmentFailure.exit_code, found)
         raise EnvironmentFailure(f"run: expected code that returns or raises an error, found {found}") from error
+
+
+def _unexpected(error: Exception) -> DigideepError:
+    """Return what is told of an error that nobody raised on purpose: whose code has raised it."""
+    place = raised_by_user(error)
+    if place:
+        return fault_of_user(error, where=place)
+    found = f"{type(error).__name__}: {one_line(error, limit=300)}"
+    return DigideepError(f"run: expected no fault of digideep itself, found {found}; please report it")
 
 
 def _advise(error: DigideepError, *, session: Path) -> None:

@@ -84,7 +84,7 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
     meta.write_meta(paths, described)
     publish_json(paths.cpanel, dict(experiment.cpanel))
     publish(paths.params, dumps_yaml(experiment.base).encode())
-    publish_json(paths.repeal, [])
+    publish_json(paths.repeal, _first_changes(experiment) if options.mode is Mode.CREATE else [])
     stamp_template(paths)
     save_modules(paths, sources, options=option_names(), durable=options.mode is Mode.CREATE)
     provenance = collect_provenance(sources)
@@ -98,6 +98,11 @@ def found(paths: SessionPaths, experiment: Experiment, options: SessionOptions) 
     if options.mode is not Mode.CREATE and not options.dry_run:
         founded.synchronise(paths.modules)
     return founded
+
+
+def _first_changes(experiment: Experiment) -> list[Mapping[str, Any]]:
+    """Return the changes by path of a barebone session; any other start appends its own once every part stands."""
+    return [{**change, "epoch": 0, "time": meta.now_text()} for change in experiment.changes]
 
 
 def replace_code(paths: SessionPaths, experiment: Experiment) -> str:

@@ -7,11 +7,14 @@ import logging
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
-from digideep.errors import CheckpointError, DigideepError, UsageError, one_line
+from digideep.errors import CheckpointError, DigideepError, SessionDoneError, UsageError, one_line
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore
 from digideep.pipeline.fsio import read_json
 from digideep.pipeline.layout import SessionPaths, require_one_name
+from digideep.pipeline.locks import is_done
 from digideep.pipeline.logs import SessionLogs
 from digideep.pipeline.manifest import CLOCKS, MANIFEST_NAME
 from digideep.pipeline.summary import Summary
@@ -21,10 +24,13 @@ from digideep.utility.jsonl import read_rows
 __all__ = [
     "check_logs",
     "check_never_saved",
+    "done_error",
+    "droppable",
     "load_logs",
     "number_of",
     "read_summary",
     "rebuild_summary",
+    "refuse_if_done",
     "require_components",
     "rewind",
     "well_formed",
@@ -121,6 +127,33 @@ def check_logs(paths: SessionPaths) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{one_line(path)}: expected a regular file, found something else; remove or restore it")
         require_one_name(path, status)
+
+
+def done_error(root: Path) -> SessionDoneError:
+    """Return the error for a session that has reached its goal, with the ways to go on."""
+    return SessionDoneError(
+        f"{one_line(root)}: expected a session with something left to do, found it done; "
+        f"raise its goal (--set /runner/n_epochs=N or /runner/total_frames=N, and /runner/stop_return=null where a "
+        f"return was the goal) or play it (--play)"
+    )
+
+
+def refuse_if_done(paths: SessionPaths, *, named: str | int, is_changed: bool) -> None:
+    """Refuse a session that is done, but where this start changes it or names an earlier checkpoint.
+
+    Raises:
+        SessionDoneError: there is nothing to do.
+    """
+    # Nothing is verified: which one is the newest is all that counts.
+    newest = max(CheckpointStore(paths.checkpoints, session_id="", run_id="look").numbers(), default=-1)
+    if is_done(paths.root) and not is_changed and named in ("last", newest):
+        raise done_error(paths.root)
+
+
+def droppable(params: Mapping[str, Any], *, is_play: bool) -> set[str]:
+    """Return the components that may be missing: memories that are allowed to be lost, in a play every one."""
+    memories = params["memory"].items()
+    return {f"memory.{name}" for name, node in memories if is_play or node.get("on_damage") == "drop"}
 
 
 def check_never_saved(paths: SessionPaths, summary: Summary) -> None:

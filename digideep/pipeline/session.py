@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import tempfile
 import time
 import uuid
@@ -24,13 +23,12 @@ from digideep.errors import (
     DigideepError,
     SessionDoneError,
     SessionLockedError,
-    UsageError,
     one_line,
 )
-from digideep.pipeline import founding, meta, stdout
+from digideep.pipeline import founding, meta, resuming, stdout
 from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore, NoCheckpointError
-from digideep.pipeline.destination import Removal, find_destination, remove_tree
-from digideep.pipeline.exactness import EXACT, device_name, differences, lessened, thread_counts, versions
+from digideep.pipeline.destination import REFUSALS, Removal, find_destination, remove_tree
+from digideep.pipeline.exactness import EXACT, Warner, device_name, differences, lessened, thread_counts, versions
 from digideep.pipeline.experiment import Experiment
 from digideep.pipeline.failure import keep_crash, recorded_failure
 from digideep.pipeline.fsio import sweep_temporaries
@@ -46,7 +44,6 @@ from digideep.pipeline.locks import SessionLock, clear_done, is_done, mark_done
 from digideep.pipeline.logs import SessionLogs
 from digideep.pipeline.options import Mode, SessionOptions
 from digideep.pipeline.places import missing_directories
-from digideep.pipeline.resuming import check_logs, check_never_saved, load_logs, number_of, read_summary, rewind
 from digideep.pipeline.saving import Origin, Saver
 from digideep.pipeline.signals import StopRequest
 from digideep.pipeline.supervising import supervise
@@ -82,7 +79,9 @@ class Session:
         self, root_path: Path | str, options: SessionOptions | None = None, *, requests: StopRequest | None = None
     ) -> None:
         if options is None:
-            options = _options_of_command_line()
+            from digideep.pipeline.cli import options_of_command_line
+
+            options = options_of_command_line()
         self.root_path = Path(root_path)
         self.options = options
         self.requests = requests or StopRequest()
@@ -90,11 +89,13 @@ class Session:
         self.experiment: Experiment | None = None
         self.checkpoint: Checkpoint | None = None
         self.is_new = options.load_checkpoint is None
-        self.exactness = EXACT
+        self.exactness, self._warner = EXACT, Warner()
         self._stack = contextlib.ExitStack()
         self._scratch: Path | None = None  # where a dry run lives
+        self._removal = Removal(None)
         self._founded = founding.Founded()  # what this start has made and may not be on the disk yet
         self._superseded: str | None = None  # name of the code that this start has replaced
+        self._unsaid: list[str] | None = []  # lines that wait until what they name is sure to stay
         self._run: int | None = None  # index of this process among the runs of meta.json
 
     # Opening and closing
@@ -111,8 +112,13 @@ class Session:
             raise DigideepError("session: expected parameters before it is entered, found none; call take() first")
         with contextlib.ExitStack() as stack:
             self._stack = stack
-            self._open_directory(stack)
-            self._stack = stack.pop_all()
+            try:
+                self._open_directory(stack)
+            except BaseException as error:
+                if self._unsaid and self._stays(error):
+                    self.announce()
+                raise
+            self._stack, self._removal.is_whole = stack.pop_all(), True
         return self
 
     def __exit__(
@@ -131,11 +137,11 @@ class Session:
             self._scratch = Path(tempfile.mkdtemp(prefix="digideep-dry-run-"))
             stack.callback(remove_tree, self._scratch)
         if self.is_new:
-            if self._scratch is None:
-                stack.push(Removal(None, around=missing_directories(session_root(options.session_path, create=False))))
+            around = () if self._scratch else missing_directories(session_root(options.session_path, create=False))
+            self._removal = stack.push(Removal(None, around=around, is_whole=False))
             root = self._scratch or session_root(options.session_path)
             self.paths = SessionPaths(new_session_directory(root, options.session_name, datetime.now(UTC)))
-            stack.push(Removal(self.paths.root, unless=self.paths.checkpoints))
+            self._removal.directory, self._removal.unless = self.paths.root, self.paths.checkpoints
         else:
             self.paths, self._number = resolve_checkpoint(options.load_checkpoint or "")
         if self._writes:
@@ -143,14 +149,19 @@ class Session:
             self._lock = SessionLock(self.paths.root, wait_s=wait_s, stop_signal=lambda: asked.stop_signal)
             stack.enter_context(self._lock)
             sweep_temporaries(self.paths.root)
-            check_logs(self.paths)  # before any of them is opened
+            resuming.check_logs(self.paths)  # before any of them is opened
         if not self.is_new and options.mode is Mode.RESUME:
-            self._refuse_if_done()
+            named = self._number if self._number is not None else options.checkpoint
+            resuming.refuse_if_done(
+                self.paths, named=named, is_changed=bool(self.experiment and self.experiment.changes)
+            )
         destination = find_destination(self.paths, options, scratch=self._scratch)
         self.evaluation_directory = destination.directory
         if destination.made:
             stack.push(Removal(destination.made[0], around=destination.made[1:]))
         self.say(destination.line)
+        if self._scratch is not None or not (self.is_new or destination.made):
+            self.announce()
         report = self.paths.root if self._writes else destination.directory
         self._report_path = report / self.paths.report_log.name
         opened = stack.enter_context(contextlib.closing(open_report(self._report_path, options.log_level)))
@@ -172,18 +183,14 @@ class Session:
         facts = {"command_line": list(options.command_line), "versions": versions(), "session": self.paths.name}
         self.logs = SessionLogs(self.paths, cpu=options.monitor_cpu, gpu=options.monitor_gpu, facts=facts)
         self.monitor = self.logs.monitor
-        set_profiler_level(options.profiler_level)
+        level = options.profiler_level
+        set_profiler_level(level)
         self.store = CheckpointStore(
             self.paths.checkpoints, session_id=read_meta(self.paths)["id"], run_id=uuid.uuid4().hex[:12]
         )
-        self.summary = read_summary(self.paths)
+        self.summary = resuming.read_summary(self.paths)
         self.saver = Saver(
-            self.paths,
-            store=self.store,
-            logs=self.logs,
-            summary=self.summary,
-            say=self.say,
-            level=options.profiler_level,
+            self.paths, store=self.store, logs=self.logs, summary=self.summary, say=self.say, level=level
         )
         if not self.is_new:
             self._read_checkpoint()
@@ -202,27 +209,16 @@ class Session:
             if options.tensorboard:
                 stack.callback(self._serve().close)
 
-    def _refuse_if_done(self) -> None:
-        assert self.experiment is not None
-        named = self._number if self._number is not None else self.options.checkpoint
-        raised = bool(self.experiment.changes) or named not in ("last", self._newest())
-        if is_done(self.paths.root) and not raised:
-            raise self._done_error()
-
-    def _newest(self) -> int:
-        """Return the number of the newest checkpoint, -1 without one; nothing is verified."""
-        return max(CheckpointStore(self.paths.checkpoints, session_id="", run_id="look").numbers(), default=-1)
-
-    def _done_error(self) -> SessionDoneError:
-        return SessionDoneError(
-            f"{one_line(self.paths.root)}: expected a session with something left to do, found it done; "
-            f"raise its goal (--set /runner/n_epochs=N or /runner/total_frames=N, and /runner/stop_return=null where a "
-            f"return was the goal) or play it (--play)"
-        )
-
     def reporting(self) -> AbstractContextManager[None]:
         """Return a context that records an error of the run in summary and report.log on its way out."""
-        return recorded_failure(finish=self.finish, keep=self._keep_crash, report=self._report_path)
+        ways: dict[str, Any] = {"finish": self.finish, "keep": self._keep_crash, "stays": self._stays}
+        return recorded_failure(**ways, report=self._report_path, is_dry=self._scratch is not None)
+
+    def _stays(self, error: BaseException) -> bool:
+        """Whether report.log is still there after a start that `error` has ended: see `Removal`."""
+        if self.is_new:
+            return not self._removal.removes(error)
+        return self.options.mode is not Mode.PLAY or not isinstance(error, REFUSALS)
 
     def _keep_crash(self, error: DigideepError) -> None:
         if self._run is not None:
@@ -230,32 +226,28 @@ class Session:
             keep_crash(error, paths=self.paths, params=self.experiment.params, allowed=self.allowed)
 
     def _read_checkpoint(self) -> None:
-        options = self.options
+        assert self.experiment is not None
+        options, is_play = self.options, self.options.mode is Mode.PLAY
         number = self._number
         if number is None:
-            number = number_of(options.checkpoint, self.summary, session=self.paths)
+            number = resuming.number_of(options.checkpoint, self.summary, session=self.paths)
         try:
-            self.checkpoint = self.store.load(number, droppable=self._droppable())
+            self.checkpoint = self.store.load(
+                number, droppable=resuming.droppable(self.experiment.params, is_play=is_play)
+            )
         except NoCheckpointError:
             if options.mode is not Mode.RESUME:
                 raise
-            check_never_saved(self.paths, self.summary)
+            resuming.check_never_saved(self.paths, self.summary)
             logger.warning("%s has no checkpoint yet: it starts anew", self.paths.name)
         if options.mode is Mode.RESUME and self.checkpoint is not None:
-            load_logs(self.checkpoint, self.logs)
+            resuming.load_logs(self.checkpoint, self.logs)
             logger.info("resumes from %s, frame %d", self.checkpoint.path.name, self.checkpoint.manifest["frame"])
 
     @property
     def dropped(self) -> frozenset[str]:
         """Components of the checkpoint that were damaged, and that the session goes on without."""
         return frozenset() if self.checkpoint is None else frozenset(self.checkpoint.dropped)
-
-    def _droppable(self) -> set[str]:
-        """Return the components that may be missing: memories that are allowed to be lost, in a play every one."""
-        assert self.experiment is not None
-        is_play = self.options.mode is Mode.PLAY
-        memories = self.experiment.params["memory"].items()
-        return {f"memory.{name}" for name, node in memories if is_play or node.get("on_damage") == "drop"}
 
     def _tell_autoresume(self) -> None:
         """Print the second line, which says what --autoresume has found."""
@@ -274,9 +266,17 @@ class Session:
     # What a run says and asks
 
     def say(self, line: str) -> None:
-        """Print one of the documented lines on standard output."""
-        if not self.options.from_python:
+        """Print one of the documented lines on standard output, once it is sure that what the first one names stays."""
+        if self._unsaid is not None:
+            self._unsaid.append(line)
+        elif not self.options.from_python:
             stdout.say(line)
+
+    def announce(self) -> None:
+        """Print what was said until now: this start is not refused any more, and from here on every line at once."""
+        lines, self._unsaid = self._unsaid or [], None
+        for line in lines:
+            self.say(line)
 
     def set_meta(self, *, epoch: int, frame: int, episode: int) -> None:
         """Say where the run stands; rows of every log carry it."""
@@ -302,29 +302,32 @@ class Session:
             SessionDoneError: the session was done, and nothing that changed since leaves anything to do.
         """
         assert self.experiment is not None
-        self._founded.settle()
-        if self.options.mode is Mode.RESUME and is_done(self.paths.root):
-            if reached:
-                raise self._done_error()
-            clear_done(self.paths.root)
-        if self.options.mode is Mode.RESUME:
-            rewind(self.checkpoint, paths=self.paths, store=self.store, logs=self.logs, summary=self.summary)
-        self._device = str(engine.chosen.get("device", "cpu"))
-        if self.checkpoint is not None:
-            found = differences(self.checkpoint.manifest, device=self._device)
-            for sentence in found.values():
-                logger.warning("resume is not exact: %s", sentence)
-            kinds = set(found) | ({"code"} if self.exactness != EXACT else set())
-            kinds |= {"memory"} if self.dropped else set()
-            self.exactness = lessened(str(self.checkpoint.manifest["exactness"]), kinds)
-        if engine.exactness != EXACT:
-            logger.warning("%s", engine.exactness)
-        if self._run is not None:
-            self.logs.start()
-            founding.append_changes(self.paths, self._changes(engine))
-            meta.update_run(self.paths, self._run, device=device_name(self._device), threads=thread_counts())
+        with self._removal.of_any_error():
+            self._founded.settle()
+            if self.options.mode is Mode.RESUME and is_done(self.paths.root):
+                if reached:
+                    raise resuming.done_error(self.paths.root)
+                clear_done(self.paths.root)
+            if self.options.mode is Mode.RESUME:
+                resuming.rewind(
+                    self.checkpoint, paths=self.paths, store=self.store, logs=self.logs, summary=self.summary
+                )
+            self._device = str(engine.chosen.get("device", "cpu"))
             if self.checkpoint is not None:
-                self.saver.prepare()
+                found = differences(self.checkpoint.manifest, device=self._device)
+                for sentence in found.values():
+                    logger.warning("resume is not exact: %s", sentence)
+                kinds = set(found) | ({"code"} if self.exactness != EXACT else set())
+                kinds |= {"memory"} if self.dropped else set()
+                self.exactness = lessened(str(self.checkpoint.manifest["exactness"]), kinds)
+            self._warner.tell(engine.exactness)
+            if self._run is not None:
+                self.logs.start()
+                founding.append_changes(self.paths, self._changes(engine))
+                meta.update_run(self.paths, self._run, device=device_name(self._device), threads=thread_counts())
+                if self.checkpoint is not None:
+                    self.saver.prepare()
+        self.announce()
 
     def _changes(self, engine: Engine) -> list[Mapping[str, Any]]:
         assert self.experiment is not None
@@ -347,22 +350,24 @@ class Session:
         begun_at: float | None = None,
         wait: bool = True,
     ) -> None:
-        """Commit a checkpoint as `Saver.save` does or, without `wait`, as `Saver.begin`; nothing happens in a dry run.
+        """Commit a checkpoint as `Saver.save` does or, without `wait`, as `Saver.begin`; a dry run notes `progress`.
 
         `exactness` is the engine's; training has been waiting since `begun_at` (monotonic; None: now).
         """
         assert self.experiment is not None
+        lessened_by_engine = self.exactness if exactness == EXACT else lessened(self.exactness, {"environment"})
         if self.options.dry_run:
+            self.summary.update({**progress, "exactness": lessened_by_engine})
             return
         self._lock.check()
-        lessened_by_engine = self.exactness if exactness == EXACT else lessened(self.exactness, {"environment"})
+        self._warner.tell(exactness)
         origin = Origin(self.experiment.params, self._device, lessened_by_engine)
         save = self.saver.save if wait else self.saver.begin
         save(number, components, progress, origin=origin, begun_at=begun_at or time.monotonic())
 
     def mark_as_done(self, reason: str) -> None:
-        """Record that the goal is reached; the final checkpoint is durable by now."""
-        if not self.options.dry_run:
+        """Record that the goal is reached; the final checkpoint is durable by now, but in a dry run."""
+        if self._writes:
             mark_done(self.paths.root, reason)
 
     def finish(self, exit_code: int, reason: str, wait: bool = True) -> None:
@@ -370,6 +375,8 @@ class Session:
 
         A save that is under way is waited for first, but where time is over (`wait`) and the process ends right after.
         """
+        if exit_code not in {refusal.exit_code for refusal in REFUSALS}:
+            self.announce()
         if wait:
             self.saver.close()
         elif self._scratch is not None:
@@ -388,12 +395,3 @@ class Session:
         self.summary.write(self.paths)
         self.logs.write_timers(self.logs.timers())
         meta.end_run(self.paths, self._run, exit_code=exit_code, reason=reason)
-
-
-def _options_of_command_line() -> SessionOptions:
-    from digideep.pipeline.cli import parse
-
-    request = parse(sys.argv[1:])
-    if not isinstance(request, SessionOptions):
-        raise UsageError("session: expected a command line that opens a session, found one that asks for text only")
-    return request

@@ -166,10 +166,13 @@ def save_modules(
         if durable:
             synchronise(paths.modules)
     except (OSError, StorageError) as error:
+        if isinstance(error, StorageError):
+            remove_tree(paths.modules)
+            raise
+        # Told before the removal: what is free after it is not what was missing.
+        told = storage_error(error, paths.modules, action="copy code to")
         remove_tree(paths.modules)
-        if isinstance(error, OSError):
-            raise storage_error(error, paths.modules, action="copy code to") from error
-        raise
+        raise told from error
     return contents
 
 

@@ -16,9 +16,12 @@ from digideep.pipeline.needed import needed_modules
 from digideep.pipeline.snapshot import locate
 from digideep.pipeline.summary import Summary
 from digideep.pipeline.trust import Trust, assess, require
+from digideep.utility.imports import searching
 from digideep.utility.jsonl import columns, read_rows
+from digideep.utility.node import configure
 
 if TYPE_CHECKING:
+    import gymnasium
     import numpy as np
 
     from digideep.pipeline.checkpoint import Checkpoint, CheckpointStore
@@ -132,6 +135,34 @@ class Loader:
         require(trust, own, session=self.path)
         self._make_importable(own, trust)
         return load_policy(self.load_checkpoint(checkpoint), params, agent=name, allowed=trust.allowed, device=device)
+
+    def make_env(self, *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+        """Return the session's environment in its wrappers, as its tests and plays have it, not reset yet.
+
+        What it shows is what the session's policies take, and it takes what they give. `close()` it in the end.
+
+        Args:
+            render_mode: as Gymnasium has it; None shows nothing.
+
+        Raises:
+            TrustError: it needs a module of an untrusted session.
+            UsageError: it cannot be made here; the message says why.
+            EnvironmentFailure: it raised while it was made.
+        """
+        from digideep.environment.config import EnvConfig
+        from digideep.environment.make import make_env
+        from digideep.pipeline.failure import play_env
+
+        params = self.params
+        if not isinstance(params.get("env"), Mapping):
+            raise UsageError("params.yaml: expected an environment, found none; restore it from a copy")
+        own = {"env": play_env(params)}
+        trust = assess(self._paths, trust_session=self._trust_session, params=own)
+        require(trust, own, session=self.path)
+        self._make_importable(own, trust)
+        config = configure(own["env"], where="/env", allowed=trust.allowed, expected=EnvConfig)
+        with searching(bytecode=False):  # what is imported may lie in the session
+            return make_env(config, allowed=trust.allowed, render_mode=render_mode)
 
     def load_checkpoint(self, checkpoint: str | int = "last") -> Checkpoint:
         """Return a checkpoint, every byte of it verified: its manifest and the state by component.

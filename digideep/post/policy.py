@@ -1,9 +1,9 @@
-"""A policy from a checkpoint: a raw observation in, an action in the environment's units out."""
+"""A policy from a checkpoint: the wrapped environment's observation in, an action in that environment's units out."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias, get_args
 
 import numpy as np
@@ -15,12 +15,14 @@ from digideep.spec import ArraySpec, EnvSpec, spec_from_plain
 from digideep.types import Actor, Batch, Chunk, SampleSpec
 from digideep.utility.imports import resolve
 from digideep.utility.monitoring import Monitor
-from digideep.utility.node import Config, build, configure
+from digideep.utility.node import TYPE, Config, build, configure
 from digideep.utility.tree import get
 
 __all__ = ["LoadedPolicy", "NoMemory", "load_policy"]
 
 logger = logging.getLogger(__name__)
+
+_WAY_OUT = "give what the session's environment shows inside its wrappers; the reader's make_env() makes it"
 
 Array: TypeAlias = np.ndarray[Any, Any]
 HiddenState: TypeAlias = Mapping[str, Array]
@@ -34,11 +36,15 @@ class LoadedPolicy:
         spec: of the environment it was trained in.
         transform: of box actions, at the environment's door.
         checkpoint: name of the checkpoint.
+        critic_only: slots that no action depends on; one that an observation lacks is taken for zeros.
     """
 
-    def __init__(self, actor: Actor, *, spec: EnvSpec, transform: Transform, checkpoint: str) -> None:
+    def __init__(
+        self, actor: Actor, *, spec: EnvSpec, transform: Transform, checkpoint: str, critic_only: Iterable[str] = ()
+    ) -> None:
         self.spec = spec
         self.checkpoint = checkpoint
+        self.critic_only = frozenset(critic_only)
         self.is_recurrent = actor.initial_state(1) is not None
         self._actor = actor
         self._transform = transform
@@ -47,8 +53,9 @@ class LoadedPolicy:
         """Return the action for one observation, or the actions for a batch of them.
 
         Args:
-            observation: raw, as the environment gives it: an array, a number, or a dict or tuple of them; a batch has
-                one more axis in front, of the same length in every part.
+            observation: as the environment gives it inside the session's wrappers, not normalised: an array, a number,
+                or a dict or tuple of them; a batch has one more axis in front, of the same length in every part. The
+                parts in `critic_only` may be left out of a dict.
             state: what the call before returned, None at the beginning of an episode; recurrent policies only.
             deterministic: the most likely action instead of a sample.
 
@@ -70,21 +77,36 @@ class LoadedPolicy:
 
     def _as_batch(self, observation: Any) -> tuple[dict[str, Array], bool]:
         specs = self.spec.observations
-        values = {"observation": observation} if set(specs) == {"observation"} else dict(_flattened(observation))
-        if len(specs) == 1 and isinstance(observation, Mapping) and set(observation) == set(specs):
-            values = dict(observation)
-        if set(values) != set(specs):
-            raise ShapeError(f"observation: expected the parts {sorted(specs)}, found {sorted(values)}")
-        arrays = {slot: np.asarray(values[slot]) - _start(spec) for slot, spec in specs.items()}
-        single = {slot: array.shape == specs[slot].shape for slot, array in arrays.items()}
-        is_batch = not all(single.values())
+        parts = self._parts(observation)
+        given = {slot: spec for slot, spec in specs.items() if slot in parts}
+        arrays = {slot: _numbers(parts[slot], spec, slot=slot) - _start(spec) for slot, spec in given.items()}
+        is_batch = any(array.shape != given[slot].shape for slot, array in arrays.items())
         lengths = {len(array) for array in arrays.values() if array.ndim} if is_batch else {1}
-        if is_batch and (len(lengths) != 1 or any(arrays[slot].shape[1:] != specs[slot].shape for slot in specs)):
+        if is_batch and (len(lengths) != 1 or any(arrays[slot].shape[1:] != given[slot].shape for slot in given)):
             found = {slot: array.shape for slot, array in arrays.items()}
-            expected = {slot: spec.shape for slot, spec in specs.items()}
-            raise ShapeError(f"observation: expected shapes {expected}, with or without a batch axis, found {found}")
+            expected = {slot: spec.shape for slot, spec in given.items()}
+            raise ShapeError(
+                f"observation: expected shapes {expected}, with or without a batch axis, found {found}; {_WAY_OUT}"
+            )
         rows = {slot: array if is_batch else array[None] for slot, array in arrays.items()}
-        return {slot: array.astype(specs[slot].dtype, copy=False) for slot, array in rows.items()}, is_batch
+        count = lengths.pop()
+        return {
+            slot: rows[slot].astype(spec.dtype, copy=False)
+            if slot in rows
+            else np.zeros((count, *spec.shape), dtype=spec.dtype)
+            for slot, spec in specs.items()
+        }, is_batch
+
+    def _parts(self, observation: Any) -> dict[str, Any]:
+        """Return what an observation shows by slot; only slots in `critic_only` may be missing."""
+        specs = self.spec.observations
+        parts = {"observation": observation} if set(specs) == {"observation"} else dict(_flattened(observation))
+        if len(specs) == 1 and isinstance(observation, Mapping) and set(observation) == set(specs):
+            parts = dict(observation)
+        if not set(specs) - self.critic_only <= set(parts) <= set(specs):
+            found = _named(sorted(parts)) if "" not in parts else f"a {type(observation).__name__}"
+            raise ShapeError(f"observation: expected the parts {sorted(specs)}, found {found}; {_WAY_OUT}")
+        return parts
 
     def _to_environment(self, raw: Mapping[str, Array], *, is_batch: bool) -> Any:
         actions: dict[str, Any] = {}
@@ -99,6 +121,26 @@ class LoadedPolicy:
 def _start(spec: ArraySpec) -> int:
     """Return what the environment calls 0 in a discrete part; 0 for every other kind."""
     return spec.start if spec.kind in ("discrete", "multi_discrete") else 0
+
+
+def _numbers(value: Any, spec: ArraySpec, *, slot: str) -> Array:
+    """Return a part of an observation as an array of numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # parts of several lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        found = f"a {type(value).__name__}"
+        if isinstance(value, Mapping):
+            found += f" with the parts {_named(sorted(map(str, value)))}"
+        raise ShapeError(
+            f"observation: expected an array of numbers of shape {spec.shape} in {slot!r}, found {found}; {_WAY_OUT}"
+        )
+    return array
+
+
+def _named(parts: Sequence[str]) -> str:
+    return one_line(list(parts), limit=200)
 
 
 def _flattened(value: Any, *, slot: str = "") -> list[tuple[str, Any]]:
@@ -189,7 +231,16 @@ def load_policy(
     )
     learner.load_policy_state(_component(components, f"agents.{agent}", where=checkpoint))
     actor: Actor = learner.actor(statistics.snapshot())
-    return LoadedPolicy(actor, spec=spec, transform=transform, checkpoint=checkpoint.path.name)
+    critic_only = _critic_only(params["agents"][agent], spec)
+    return LoadedPolicy(actor, spec=spec, transform=transform, checkpoint=checkpoint.path.name, critic_only=critic_only)
+
+
+def _critic_only(agent: Mapping[str, Any], spec: EnvSpec) -> set[str]:
+    """Return the slots that the policy does not see; of a user's own network nobody knows."""
+    model = agent.get("model")
+    if not isinstance(model, Mapping) or not str(model.get(TYPE)).startswith("digideep."):
+        return set()
+    return set(model.get("critic_observations") or ()) & set(spec.observations)
 
 
 def _component(components: Mapping[str, Any], name: str, *, where: Checkpoint) -> dict[str, Any]:

@@ -31,9 +31,11 @@ __all__ = [
     "is_ours",
     "missing_module",
     "place_of",
+    "raised_by_user",
     "resolve",
     "searching",
     "split_reference",
+    "told_with_place",
     "top_level",
 ]
 
@@ -51,6 +53,7 @@ CODE_FROM = "DIGIDEEP_CODE_FROM"
 _EXTRAS = {"ale_py": "atari", "cv2": "atari", "shimmy": "dm", "minigrid": "minigrid", "envpool": "envpool"}
 _FILE_LIMIT_BYTES = 16 << 20
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -185,7 +188,7 @@ def is_ours(error: BaseException) -> bool:
 def fault_of_user(error: BaseException, *, where: str, file: str | None = None) -> UsageError:
     """Return the one-line error for what the user's code raised, beginning with file and line where they are known.
 
-    `file` is the user's file; without it the innermost line outside this package counts.
+    `file` is the user's file; without it the innermost line outside this package and installed ones counts.
     """
     place = place_of(error, file) or where
     text = ": ".join(part for part in (type(error).__name__, one_line(_message(error), limit=300)) if part)
@@ -202,11 +205,39 @@ def place_of(error: BaseException, file: str | None) -> str:
         return f"{one_line(error.filename)}:{error.lineno}"
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     wanted = [place for place in frames if place[0] == file] or [place for place in frames if _is_users(place[0])]
+    wanted = [place for place in wanted if not _is_library(place[0])] or wanted
     return f"{one_line(wanted[-1][0])}:{wanted[-1][1]}" if wanted else ""
+
+
+def raised_by_user(error: BaseException) -> str:
+    """Return `file:line` of the code of the user that raised an error; empty where code of this package did.
+
+    What an installed library raises, or the standard one, is its caller's; having no memory is nobody's.
+    """
+    if is_ours(error):
+        return ""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = frame.f_code.co_filename
+        if file.startswith(_OWN):
+            return ""
+        if not _is_library(file):
+            return f"{one_line(file)}:{line}"
+    return ""
+
+
+def told_with_place(error: BaseException) -> str:
+    """Return an error in one line, with the place in the user's code that raised it, if any did."""
+    place = raised_by_user(error)
+    return f"{type(error).__name__}: {one_line(error)}" + (f" at {place}" if place else "")
 
 
 def _is_users(file: str) -> bool:
     return not file.startswith(("<", _OWN)) and not file.startswith(os.path.dirname(importlib.__file__))
+
+
+def _is_library(file: str) -> bool:
+    installed = {"site-packages", "dist-packages"} & set(file.split(os.sep))
+    return bool(installed) or file.startswith(("<", _STANDARD))
 
 
 def missing_module(name: str, *, where: str) -> UsageError:

@@ -19,6 +19,7 @@ from digideep.utility.imports import BUILT_IN, resolve
 from digideep.utility.values import check_range, check_value, nearest, plain, type_name, unknown
 
 __all__ = [
+    "FLOAT32_LIMIT",
     "TYPE",
     "Config",
     "Field",
@@ -38,6 +39,9 @@ __all__ = [
 ]
 
 TYPE = "type"
+FLOAT32_LIMIT = 1e30
+"""How large a setting may be that becomes a float32, whose greatest is 3.4e38: room for doubling it and the like."""
+
 T = TypeVar("T", bound="Config")
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)

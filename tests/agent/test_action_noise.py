@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_agents import SPEC, made
 
 from digideep.agent.replay.exploration import Exploration
 from digideep.agent.replay.noise import ActionNoise
+from digideep.agent.td3.agent import TD3Agent
 from digideep.errors import CheckpointError
+from digideep.utility.statistics import Normalizer
 
 SHAPE = (4, 2)
 
@@ -154,3 +157,48 @@ def test_a_state_of_noise_without_its_place_is_refused() -> None:
 
     with pytest.raises(CheckpointError, match="exploration/noise: expected the parts"):
         exploration().load_state_dict(state, where="exploration")
+
+
+class Rising:
+    """Noise of one's own: nothing, then 0.1 more at each step; written as docs/implement_a_method.md says."""
+
+    remembers = False
+
+    def __init__(self, rise: float) -> None:
+        self.rise, self.steps = rise, 0
+
+    def scale(self, row: int) -> float:
+        return self.rise * row
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator, *, row: int, masks: Any) -> Any:
+        self.steps += 1
+        return np.full(shape, self.rise * (self.steps - 1), np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: Any, *, where: str) -> None:
+        self.steps = state["steps"]
+
+
+class RisingAgent(TD3Agent):
+    """TD3 that explores so."""
+
+    def make_noise(self, config: Any) -> Rising:
+        return Rising(config.noise_scale)
+
+
+def test_an_agents_own_noise_is_what_it_explores_with_and_part_of_its_state() -> None:
+    agent, plain = made("td3", cls=RisingAgent, noise_scale=0.1), made("td3", noise_scale=0.1)
+    seen = {slot: np.zeros((1, *spec.shape), np.float32) for slot, spec in SPEC.observations.items()}
+    best = plain.actor(Normalizer()).act(seen, deterministic=True).actions[""]
+
+    def explored(learner: Any, steps: int) -> list[float]:
+        actor = learner.actor(Normalizer())
+        return [float((actor.act(seen).actions[""] - best).mean()) for _ in range(steps)]
+
+    assert explored(agent, 3) == pytest.approx([0.0, 0.1, 0.2], abs=1e-6)
+    assert "noise_scale" in agent.figures() and agent.path == plain.path
+    other = made("td3", cls=RisingAgent, noise_scale=0.1)
+    other.load_state_dict(agent.state_dict())
+    assert explored(other, 2) == pytest.approx([0.3, 0.4], abs=1e-6)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from digideep.agent.modules import FrozenModule
+from digideep.agent.modules import FrozenModule, check_finite
 
 
 class Watched(nn.Module):
@@ -34,3 +34,7 @@ def test_few_rows_are_computed_in_one_thread(rows: int, rowwise: bool, expected:
 
     assert set(Watched.seen) == {expected}
     assert after == 2
+
+
+def test_outputs_whose_squares_float32_cannot_hold_are_finite_all_the_same() -> None:
+    check_finite("agent", np.full((2, 3), 1e30, np.float32), np.full(2, -1e38, np.float32))  # without a warning

@@ -11,10 +11,17 @@ import numpy as np
 import pytest
 import torch
 from made_agents import METHODS, SPEC, fill, on_reference, updated
+from torch import nn
 
+from digideep.agent.dqn.agent import DQNAgent
+from digideep.agent.dqn.config import DQNConfig
+from digideep.agent.modules import check_floats
+from digideep.agent.ppo.agent import PPOAgent
+from digideep.agent.ppo.config import PPOConfig
 from digideep.errors import ConfigError
 from digideep.memory.config import RingBufferConfig
 from digideep.memory.ringbuffer import RingBuffer
+from digideep.spec import ArraySpec
 
 OWN = """
 from dataclasses import dataclass
@@ -26,6 +33,7 @@ from digideep.utility.node import Config, setting
 class CountingConfig(Config):
     builds = "counting_networks:Networks"
     shares: bool = setting(False, "whether policy and critics have a layer in common")
+    dtype: str = setting("float32", "type of the numbers")
 
 class Part(nn.Module):
     '''Counts its calls in training, shifts its inputs by a buffer, and has a weight that does not learn.'''
@@ -57,6 +65,29 @@ class Networks(nn.Module):
         self.value = Policy(5, 1) if has_value else None
         if config.shares:
             self.critics.last.bias = self.policy.last.bias
+        self.to(getattr(torch, config.dtype))
+
+class ActorCritic(Part):
+    def __init__(self, config, *, observations, outputs):
+        super().__init__(5, outputs + 1)
+        self.to(getattr(torch, config.dtype))
+
+    def forward(self, observations):
+        found = self.shown(torch.cat([observations["seen"], observations["goal"]], dim=1))
+        return found[:, 1:], found[:, 0]
+
+class Values(Policy):
+    def __init__(self, config, *, observations, outputs):
+        super().__init__(5, outputs)
+        self.to(getattr(torch, config.dtype))
+
+@dataclass(frozen=True)
+class ActorCriticConfig(CountingConfig):
+    builds = "counting_networks:ActorCritic"
+
+@dataclass(frozen=True)
+class ValuesConfig(CountingConfig):
+    builds = "counting_networks:Values"
 """
 
 
@@ -132,3 +163,35 @@ def test_weights_that_two_optimisers_would_move_are_refused_by_name() -> None:
         "/agents/agent/model: expected policy and critics with weights of their own, found 'last.bias' in both; "
         "give each a copy"
     )
+
+
+@pytest.mark.parametrize("method", [*METHODS, "dqn", "ppo"])
+def test_numbers_of_a_type_that_no_array_has_are_refused_by_name(method: str) -> None:
+    spec = SPEC._replace(actions={"": ArraySpec("discrete", (), "int64", n=(3,))})
+    memory = RingBuffer(RingBufferConfig(capacity=200), name="train")
+    options: dict[str, Any] = {"memory": memory, "device": "cpu", "seed": 3, "monitor": lambda *_: None}
+    options |= {"name": "agent", "spec": spec, "allowed": ("digideep", "counting_networks")}
+
+    with pytest.raises(ConfigError) as refused:
+        if method == "dqn":
+            DQNAgent(DQNConfig(model={"type": "counting_networks:ValuesConfig", "dtype": "bfloat16"}), **options)
+        elif method == "ppo":
+            PPOAgent(PPOConfig(model={"type": "counting_networks:ActorCriticConfig", "dtype": "bfloat16"}), **options)
+        else:
+            own(method, dtype="bfloat16")
+
+    first = "policy.calls" if method in METHODS else "calls"
+    assert str(refused.value) == (
+        f"/agents/agent/model: expected weights and buffers of a type that checkpoints have, such as float32, found "
+        f"{first!r} as bfloat16; make it float32"
+    )
+
+
+def test_a_network_that_raises_in_the_trial_is_told_with_its_line() -> None:
+    class Broken(nn.Module):
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            return observations.missing  # type: ignore[no-any-return]
+
+    at = r"raised AttributeError: .* 'missing' at \S+/test_own_networks\.py:\d+; correct the network$"
+    with pytest.raises(ConfigError, match=at):
+        check_floats(Broken(), torch.zeros(2, 3), shape=(2, 1), name="the critic", where="/agents/agent/critic")

@@ -243,7 +243,7 @@ def test_unknown_benchmark_names_the_known_ones(capsys: pytest.CaptureFixture[st
         driver.main(["B99"])
 
     assert (
-        "expected benchmarks of B0, B0-clip, B0-halfcheetah, B0-module, B0-sac, B1, B1-module, B10,"
+        "expected benchmarks of B0, B0-clip, B0-ddpg, B0-halfcheetah, B0-module, B0-sac, B1, B1-module, B10,"
         in capsys.readouterr().err
     )
 

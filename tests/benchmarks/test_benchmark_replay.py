@@ -60,8 +60,9 @@ def test_deterministic_methods_are_compared_with_the_peer_that_has_them(setting:
     ]
 
 
-def test_learning_curves_of_sac_are_compared_with_the_peer_alone(peers: Path) -> None:
-    assert names("B0-sac", peers) == ["digideep", "stable-baselines3 (cpu)"]
+@pytest.mark.parametrize("name", ["B0-sac", "B0-ddpg"])
+def test_learning_curves_are_compared_with_the_peer_alone(peers: Path, name: str) -> None:
+    assert names(name, peers) == ["digideep", "stable-baselines3 (cpu)"]
 
 
 def test_dqn_comes_in_batches_of_gradient_steps_already(peers: Path) -> None:

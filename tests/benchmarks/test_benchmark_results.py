@@ -240,6 +240,34 @@ def test_program_fills_the_page_without_training(
     assert "### PPO on CartPole-v1" in page.read_text()
 
 
+def test_a_line_says_that_trainings_are_stored_and_how_to_repeat_them(
+    tmp_path: Path, train: Any, make_learned: Callable[..., Learned]
+) -> None:
+    path, lines = tmp_path / "r.json", list[str]()
+    store_learned(path, make_learned(seed=1))
+
+    learn(names=["cartpole_ppo"], seeds=2, path=path, train=train, show=lines.append)
+    learn(names=["cartpole_ppo"], seeds=2, again=True, path=path, train=train, show=quiet)
+    learn(names=[], path=path, train=train, show=lines.append)
+
+    assert lines[0] == f"1 of 2 trainings are stored in {path} and not repeated; --again repeats them"
+    assert [line for line in lines if "stored" in line] == lines[:1]
+
+
+def test_own_trainings_are_kept_in_a_file_of_ones_own_and_printed(
+    tmp_path: Path, make_learned: Callable[..., Learned], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(learning, "run_one", lambda run, seed: make_learned(run.name, seed))
+    monkeypatch.setattr(driver, "write_page", lambda learned, page: pytest.fail(f"wrote {page}"))
+    path = tmp_path / "mine.json"
+
+    code = driver.main(["--results", "--only", "cartpole_ppo", "--output", str(path)])
+
+    assert code == 0
+    assert "### PPO on CartPole-v1" in capsys.readouterr().out
+    assert [one.seed for one in read_learned(path)] == [1, 2, 3]
+
+
 def test_program_ends_with_an_error_where_a_training_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,7 +64,7 @@ def test_the_table_of_spaces_is_what_was_tried() -> None:
             "TD3",
             "actions: `Box` without bounds",
             "/env/action_transform: expected finite bounds for 'rescale', found low (-inf,) and high (inf,) in "
-            "action ''; use 'clip' or 'none'",
+            "action ''; use 'clip' or 'none', and a method that takes such actions, as PPO and A2C do",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -174,6 +175,32 @@ class NoStateEnv(BoxEnv):
         self.handle = object()
 
 
+class DrawingEnv(gymnasium.Env[Any, Any]):
+    """Shows what it draws from the global generators; a quiet one draws nothing."""
+
+    observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._seen(), 1.0, False, False, {}
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+    def set_state(self, state: Any) -> None:
+        pass
+
+    def _seen(self) -> Any:
+        return np.zeros(2, np.float32) if self.quiet else np.array([np.random.rand(), random.random()], np.float32)
+
+
 class TracedEnv(ScriptEnv):
     """Tells at the end of each episode how many bytes the process that steps it has allocated since it was made."""
 
@@ -267,7 +294,8 @@ class Counter:
         return ActorOutput({"": actions}, {"count": steps}, {"steps": steps + 1})
 
 
-for _name, _class in (("Script", ScriptEnv), ("Box", BoxEnv), ("NoState", NoStateEnv), ("Traced", TracedEnv)):
+_MADE = {"Script": ScriptEnv, "Box": BoxEnv, "NoState": NoStateEnv, "Traced": TracedEnv, "Drawing": DrawingEnv}
+for _name, _class in _MADE.items():
     if f"{_name}-v0" not in gymnasium.registry:
         gymnasium.register(f"{_name}-v0", entry_point=f"fakes_vec:{_class.__name__}")
 
@@ -284,7 +312,7 @@ def explorer(
     **fields: Any,
 ) -> Explorer:
     """Return an explorer of one of these environments, or of any other."""
-    module = "fakes_vec" if name in ("Script-v0", "Box-v0", "NoState-v0", "Traced-v0") else None
+    module = "fakes_vec" if name.removesuffix("-v0") in _MADE else None
     about = node(EnvConfig, model_name=name, from_module=module, env_kwargs=dict(kwargs or {}), **(env or {}))
     ends = {"n_steps": 4} if mode == "train" else {"n_episodes": 3}
     tree = node(ExplorerConfig, env=about, **{**ends, "num_envs": 3, "step_timeout_s": 20.0, **fields})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from fakes_vec import ALLOWED, Follower, explorer
 
 from digideep.environment.config import EnvConfig
 from digideep.environment.crash import read_crash, replay_crash, write_crash
-from digideep.environment.history import ActionHistory
+from digideep.environment.history import ActionHistory, EpisodeActions
 from digideep.environment.recovery import Supervision
 from digideep.environment.vec.origin import write_origin
 from digideep.environment.vec.restart import RESTARTS, RestartBudget
@@ -133,3 +135,53 @@ def test_an_episode_that_began_before_what_is_kept_is_not_told() -> None:
     history.continued()
 
     assert history.walk(0, phase="step", before=0, rows=2) is None
+
+
+LIMIT = 300_000
+
+
+@pytest.mark.parametrize(("num_envs", "n_steps", "slots"), [(1, 1, 1), (8, 4, 1), (1, 1, 3), (2, 64, 2)])
+def test_an_endless_episode_takes_no_more_memory_than_the_limit(
+    num_envs: int, n_steps: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("digideep.environment.history._LIMIT_BYTES", LIMIT)
+    actions = {f"slot{number}": ArraySpec("discrete", (), "int64", n=(2,)) for number in range(slots)}
+    slab = Slab(SPEC._replace(actions=actions), num_envs=num_envs, n_steps=n_steps)
+    history = ActionHistory(slab)
+    slab.masks.fill(1)
+
+    taken = memory_of(lambda number: history.keep(1000 + number * n_steps), times=3000)
+
+    assert 0.5 * LIMIT < taken < 1.1 * LIMIT
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_an_endless_episode_played_alone_takes_no_more_memory_than_the_limit(
+    slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("digideep.environment.history._LIMIT_BYTES", LIMIT)
+    actions = {f"slot{number}": ArraySpec("discrete", (), "int64", n=(2,)) for number in range(slots)}
+    slab = Slab(SPEC._replace(actions=actions), num_envs=1, n_steps=1)
+    episode = EpisodeActions(slab)
+    kept = LIMIT // (320 + slots * (160 + 8))
+
+    taken = memory_of(lambda _: episode.keep(0), times=kept)
+    within = episode.arrays()
+    episode.keep(0)
+
+    assert 0.25 * LIMIT < taken < 1.1 * LIMIT
+    assert within is not None
+    assert len(within["slot0"]) == kept
+    assert episode.arrays() is None
+
+
+def memory_of(step: Callable[[int], None], *, times: int) -> int:
+    """Return the bytes that stay taken after calls of `step`."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(times):
+            step(number)
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()

@@ -246,3 +246,17 @@ def test_random_actions_are_ones_the_space_contains(space: spaces.Space[Any]) ->
     actions = [ActionReader(space, spec).read(sample_action(spec.actions, rng), 0) for _ in range(20)]
 
     assert all(space.contains(action) for action in actions)
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+def test_a_space_that_cannot_be_read_is_the_environments_failure(name: str) -> None:
+    class Unset(gymnasium.Env[Any, Any]):
+        observation_space = action_space = spaces.Discrete(2)
+
+    def raising(env: Any) -> Any:
+        raise AttributeError("set later")
+
+    setattr(Unset, name, property(raising))
+
+    with pytest.raises(EnvironmentFailure, match=f"^environment Unset-v0: expected the attribute {name}, found "):
+        env_spec(Unset(), id="Unset-v0")

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
-from digideep.environment.wrappers.action import spec_for_agent, to_environment
+from digideep.environment.spaces import ActionReader, action_slots, sample_action
+from digideep.environment.wrappers.action import Transform, spec_for_agent, to_environment
 from digideep.errors import SpaceError
-from digideep.spec import ArraySpec
+from digideep.spec import ArraySpec, EnvSpec
+from digideep.utility.seeding import generator
 
 BOX = ArraySpec("box", (2,), "float32", (-2.0, 0.0), (2.0, 10.0))
 HALF_OPEN = ArraySpec("box", (1,), "float32", (0.0,), (float("inf"),))
@@ -76,6 +79,35 @@ def test_F3_bounds_beyond_what_a_sample_can_be_give_no_infinite_action() -> None
 
     np.testing.assert_allclose(scaled, np.float32([[-largest, -1.0], [0.0, largest / 2], [largest, largest]]))
     np.testing.assert_array_equal(cut, raw)
+
+
+@pytest.mark.parametrize("transform", ["clip", "rescale"])
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-0.3, 0.3, (2,), np.float64),
+        spaces.Box(np.array([0.1, -0.7]), np.array([0.3, 0.7]), dtype=np.float64),
+        spaces.Box(0, 100_000_007, (2,), np.int64),
+        spaces.Box(-100_000_007, 0, (2,), np.int32),
+        spaces.Box(-0.3, 0.3, (2,), np.float16),
+    ],
+    ids=str,
+)
+def test_F3_bounds_that_32_bits_cannot_hold_are_kept_too(space: spaces.Box, transform: Transform) -> None:
+    reader = ActionReader(space, EnvSpec("x", {}, action_slots(space, id="x")), transform)
+
+    for raw in (-1e9, -1.0, 1.0, 1e9):
+        assert space.contains(reader.read({"": np.full((1, 2), raw, np.float32)}, 0)), raw
+
+
+def test_random_actions_between_the_largest_bounds_are_finite_numbers() -> None:
+    for dtype in (np.float32, np.float64):
+        space = spaces.Box(-np.finfo(dtype).max, np.finfo(dtype).max, (4,), dtype)
+
+        (sample,) = sample_action(action_slots(space, id="x"), generator(1, "x")).values()
+
+        assert np.isfinite(sample).all()
+        assert len(np.unique(sample)) > 1
 
 
 def test_none_changes_nothing_and_copies() -> None:

@@ -108,6 +108,9 @@ def test_corridor_gives_metrics_and_its_door_moves_away_as_training_goes_on(comm
     assert set(session.varlog()) >= {"env/detour", "env/is_success", "test/is_success"}
     assert session.summary["exactness"] == "exact"
     assert undefined_metrics(session) == []
+    # Its module is installed nowhere: reading takes the copy in the session.
+    done = command(str(EXAMPLES / "read_session.py"), str(session.path))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("knob", "expected"), [("corridor_length=1.5", "integer"), ("carefull=true", "'careful'")])
@@ -140,6 +143,18 @@ def test_session_goes_on_with_the_code_that_it_carries(residual: Loader) -> None
 
     assert carried == ["residual_network.py", "residual_ppo.py"]
     assert (residual.summary["state"], residual.summary["epoch"]) == ("done", 2)
+
+
+def test_a_recurrent_policy_plays_in_an_environment_with_wrappers(command: Command) -> None:
+    options = ("--params", "digideep.params.cartpole_hidden_ppo_recurrent", "--no-monitor-cpu", "--no-monitor-gpu")
+    small = (*SMALL, "n_steps=16", "units=4", "hidden_sizes=[4]")
+    trained = command("-m", "digideep.main", *options, "--session-name", "hidden", "--set", *small)
+    assert trained.returncode == 0, trained.stderr
+
+    done = command(str(EXAMPLES / "read_session.py"), trained.stdout.splitlines()[0].removeprefix("session: "))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("one episode: ")
 
 
 def test_a_session_is_read_and_its_policy_plays(residual: Loader, command: Command) -> None:

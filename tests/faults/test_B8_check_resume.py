@@ -20,6 +20,12 @@ from digideep.pipeline.signals import StopRequest
 
 Run = Callable[..., Ended]
 
+HOOK = """from pathlib import Path
+def note(runner):
+    with Path("seen.txt").open("a") as file:
+        file.write(str(runner.params["agents"]["agent"]["lr"]) + chr(10))
+"""
+
 
 @pytest.fixture(autouse=True)
 def _scratch(_nothing_is_left: None, tmp_path: Path) -> Iterator[None]:
@@ -36,6 +42,17 @@ def test_B8_equal_bits_are_exit_0_and_both_sessions_are_removed(command: Run, tm
     assert ended.out == ["session: none (check)"]
     assert list((tmp_path / "scratch").iterdir()) == []
     assert list(tmp_path.iterdir()) == [tmp_path / "scratch"]
+
+
+def test_B8_changes_by_path_are_what_is_checked(command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hook.py").write_text(HOOK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    argv = ["--params", TOY, "--check-resume", "1", "--set", "test_win_size=1", "/agents/agent/lr=0.002"]
+
+    command(*argv, "/runner/on_epoch=hook:note")
+
+    assert (tmp_path / "seen.txt").read_text().split() == ["0.002"] * 4
 
 
 def test_B8_another_noise_each_time_is_exit_8_and_named(command: Run, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def check_ended_well(ended: Ended) -> None:
     assert [path.name for path in (session / "checkpoints").iterdir() if path.name.startswith(".")] == []
 
 
-@pytest.mark.parametrize("lr", ["1e30", "1e39"])
+@pytest.mark.parametrize("lr", ["1e20", "1e30"])
 @pytest.mark.parametrize("path", PATHS)
 def test_F2_an_enormous_learning_rate_ends_with_8_and_keeps_the_last_good_checkpoint(
     command: Run, toy: Toy, monkeypatch: pytest.MonkeyPatch, path: str, lr: str

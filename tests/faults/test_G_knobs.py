@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,9 @@ def _wrong(knob: Knob) -> Iterator[tuple[Any, str]]:
     field = field_at(BASE.base, knob.path) if knob.path else None
     if isinstance(field, Field) and "list" not in knob.type:
         for limit, step in (("low", -1), ("high", 1), ("above", 0)):
-            if field.limits.get(limit) is not None:
-                yield type(knob.value or 0)(field.limits[limit] + step), "range"
+            if (edge := field.limits.get(limit)) is not None:
+                beyond = edge + step * max(1, abs(edge))  # to 1e30, 1 is nothing
+                yield type(knob.value or 0)(beyond), "range"
     if knob.type.startswith("integer"):
         yield 2**63, "size"
 
@@ -157,6 +159,27 @@ def test_G_values_that_do_not_go_together_are_refused(sets: list[str], word: str
 
     assert FORM.fullmatch(line), line
     assert word in line
+
+
+BEYOND = {
+    "digideep.params.classic_a2c": ["lr=1e39", "lr_final=1e308", "entropy_coef=1e31", "optimizer_eps=1e39"],
+    "digideep.params.classic_ddpg": ["last_bound=1e39", "last_bound=3e38", "noise_scale=1e308"],
+    "digideep.params.classic_dqn": ["noisy_deviation=1e7", "priority_epsilon=1e39", "adam_eps=1e39"],
+    "digideep.params.classic_td3": ["critic_weight_decay=1e39", "target_noise=1e39", "target_noise_bound=1e39"],
+    "digideep.params.pendulum_ppo": ["clip_param=1e39", "value_clip=1e39", "max_grad_norm=1e39"],
+    "digideep.params.sacv2_params": ["target_entropy=1e39", "target_entropy=-1e39", "temperature=1e39"],
+    "digideep.params.sac_params": ["reward_scale=1e39", "critic_lr=1e39"],
+}
+
+
+@pytest.mark.parametrize(("preset", "knob"), [(preset, knob) for preset in BEYOND for knob in BEYOND[preset]])
+def test_G_a_number_beyond_what_float32_computes_with_is_refused_at_once(preset: str, knob: str) -> None:
+    request = parse(["--params", preset, "--set", knob])
+    assert isinstance(request, SessionOptions)
+
+    name, _, value = knob.partition("=")
+    with pytest.raises(UsageError, match=rf"{name}: expected a finite number .*found {re.escape(str(float(value)))};"):
+        load_params(request)
 
 
 @pytest.mark.parametrize("knob", ["lr=x", "lrr=1", "seed=1.5", "hidden_sizes=[0]", "number_epochs=3"])

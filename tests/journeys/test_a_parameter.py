@@ -108,7 +108,7 @@ def test_the_parameter_is_spelt_alike_at_every_hop() -> None:
         ('{"clip_param": "0.1"}', "--cpanel: clip_param: expected number, found string '0.1'; write such a value"),
         (
             '{"clip_param": 0}',
-            "--cpanel: clip_param: expected a finite number above 0.0, found 0.0; choose",
+            "--cpanel: clip_param: expected a finite number above 0.0 and at most 1e+30, found 0.0; choose",
         ),
     ],
 )

@@ -13,7 +13,6 @@ from made_chunks import Stream
 
 from digideep.errors import (
     CheckpointError,
-    DigideepError,
     NonFiniteError,
     NumbersError,
     ShapeError,
@@ -227,17 +226,53 @@ def test_as_many_priorities_as_indices_are_expected() -> None:
         memory.update_priorities(batch["/indices"], np.ones(2), batch["/generations"])
 
 
-def test_a_priority_of_zero_is_never_drawn_and_all_of_them_are_an_error() -> None:
-    memory, _ = filled(1100, 1)
+def without_priorities(memory: PrioritizedBuffer) -> np.ndarray[Any, Any]:
+    """Set all priorities of a memory of one chunk to 0 and return the indices of its transitions."""
     every = np.unique(memory.sample(SampleSpec(5000), np.random.default_rng(0))["/indices"])
     assert len(every) == len(memory)
-    memory.update_priorities(every[1:], np.zeros(len(every) - 1), np.full(len(every) - 1, 1))
+    memory.update_priorities(every, np.zeros(len(every)), np.ones(len(every)))
+    return every
+
+
+def test_a_priority_of_zero_is_not_drawn_where_another_one_has_more() -> None:
+    memory, _ = filled(1100, 1)
+    every = without_priorities(memory)
+
+    memory.update_priorities(every[:1], np.full(1, 0.1), np.ones(1))
+
     assert set(memory.sample(SampleSpec(50), np.random.default_rng(0))["/indices"].tolist()) == {every[0]}
 
-    memory.update_priorities(every[:1], np.zeros(1), np.ones(1))
 
-    with pytest.raises(DigideepError, match="memory 'train': expected a priority above 0 in it, found none"):
-        memory.sample(SampleSpec(1), np.random.default_rng(0))
+def test_without_a_priority_above_zero_every_transition_is_equally_likely() -> None:
+    memory, _ = filled(1100, 1)
+    every = without_priorities(memory)
+    rng = np.random.default_rng(1)
+
+    batches = [memory.sample(SampleSpec(500, beta=0.5), rng) for _ in range(40)]
+
+    counts = Counter(index for batch in batches for index in batch["/indices"].tolist())
+    assert counts.keys() == set(every.tolist())
+    expected = 20_000 / len(every)
+    assert sum((count - expected) ** 2 / expected for count in counts.values()) < 2 * len(every)
+    assert all((batch["/importance"] == 1.0).all() and batch["/importance"].dtype == np.float32 for batch in batches)
+    assert "/importance" not in memory.sample(SampleSpec(500), rng, out=batches[0])
+
+
+def test_a_loaded_memory_without_priorities_draws_the_same_bits_as_the_saved_one() -> None:
+    memory, stream = filled(1100, 1)
+    every = without_priorities(memory)
+    loaded = prioritized(1100)
+
+    loaded.load_state_dict(kept(memory.state_dict()))
+
+    check_equal(memory, loaded)
+    for each in (memory, loaded):
+        each.update_priorities(every[:9], np.arange(9.0), np.ones(9))
+    check_equal(memory, loaded)
+    chunk = stream.chunk()
+    for each in (memory, loaded):
+        each.store(chunk)
+    check_equal(memory, loaded)
 
 
 # The rings have 367 rows in blocks of 52: before the first block is full, before the ring is, and wrapped at

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from digideep.errors import CheckpointError, ConfigError, ShapeError
-from digideep.model.flat import FlatAdam, FlatParameters
+from digideep.model.flat import FlatAdam, FlatParameters, FlatRMSprop
 
 
 def network() -> nn.Sequential:
@@ -145,3 +145,44 @@ def test_moments_of_other_parameters_are_refused() -> None:
 
     with pytest.raises(CheckpointError, match=r"adam/exp_avg: expected one array for each parameter"):
         adam.load_state(state._replace(exp_avg={**state.exp_avg, "0.bias": np.zeros(7, np.float32)}), where="adam")
+
+
+@pytest.mark.parametrize("max_norm", [None, 1e30])
+def test_a_gradient_whose_squares_are_beyond_its_type_is_a_problem_unless_it_is_clipped(max_norm: float | None) -> None:
+    flat = FlatParameters(network())
+    found = []
+
+    for value, bound in ((1.8e19, max_norm), (1.9e19, max_norm), (1.9e19, 0.5), (float("nan"), max_norm)):
+        flat.gradients.zero_()[3] = value
+        found.append(flat.problem(float(flat.clip_gradients(bound))))
+
+    assert found == [
+        "",
+        "gradient, found norm 1.9e+19, too large for squares in float32 (a max_grad_norm bounds it),",
+        "",
+        "gradient, found norm nan",
+    ]
+
+
+def test_a_norm_whose_square_is_beyond_its_type_is_no_problem_where_no_number_is_that_large() -> None:
+    flat = FlatParameters(network())
+
+    flat.gradients.fill_(1e19)
+
+    assert flat.clip_gradients(None) == pytest.approx(1e19 * flat.gradients.numel() ** 0.5)
+    assert flat.problem(flat.clip_gradients(None)) == ""
+
+
+@pytest.mark.parametrize("value", [1.8e19, -1.8e19])
+def test_the_greatest_gradient_that_is_no_problem_leaves_the_moments_finite(value: float) -> None:
+    flat = FlatParameters(network())
+    adam, rmsprop = FlatAdam(flat, eps=1e-8), FlatRMSprop(flat, alpha=0.0, eps=1e-8)
+    flat.gradients.fill_(value)
+
+    for _ in range(5):
+        assert flat.problem(float(flat.clip_gradients(None))) == ""
+        adam.step(1e-3)
+        rmsprop.step(1e-3)
+
+    assert np.isfinite(next(iter(adam.state().exp_avg_sq.values()))).all()
+    assert np.isfinite(next(iter(rmsprop.state().square_avg.values()))).all()

@@ -319,7 +319,6 @@ def test_no_knob_is_a_float_by_accident_in_yaml() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "params: antigravity",
         f"params: {PRESET}\ncpanel: {{from_module: antigravity}}",
         f"params: {PRESET}\ncpanel: {{model_name: 'antigravity:X-v0'}}",
         f"params: {PRESET}\ncpanel: {{on_epoch: 'antigravity:fly'}}",

@@ -108,7 +108,7 @@ def test_a_knob_has_the_type_and_range_of_its_field_not_of_its_default() -> None
         "lr": 1,
         "lr_final": None,
     }
-    with pytest.raises(ConfigError, match=r"^w: lr: expected a finite number at least 0.0, found -1.0"):
+    with pytest.raises(ConfigError, match=r"^w: lr: expected a finite number at least 0.0 and at most .*, found -1.0"):
         merge_strict({"lr": 1, "lr_final": None}, {"lr": -1}, fields=known, where="w")
 
 

@@ -8,17 +8,21 @@ from typing import Any
 
 import pytest
 
+from digideep.errors import ConfigError
 from digideep.params import (
     cartpole_hidden_ppo,
     cartpole_hidden_ppo_recurrent,
     cartpole_ppo,
     classic_a2c,
+    classic_dqn,
     mujoco_ppo,
 )
 from digideep.params.a2c import A2C
 from digideep.params.common import COMMON, KNOB_PATHS, horizon_frames, knob_paths
+from digideep.params.loading import load_params
 from digideep.params.overrides import validate
 from digideep.params.source import presets
+from digideep.pipeline.options import SessionOptions
 from digideep.utility.tree import get
 from digideep.utility.yaml12 import dumps_yaml, loads_yaml
 
@@ -174,6 +178,17 @@ def test_the_two_presets_of_the_hidden_pole_differ_in_memory_only() -> None:
     assert trees[0]["env"]["wrappers"][0]["keep"] == [0, 2]
     assert {key for key, value in agents[1].items() if agents[0].get(key) != value} == {"type", "sequence_length"}
     assert [model["type"].rpartition(":")[2] for model in models] == ["MLPConfig", "RNNConfig"]
+
+
+@pytest.mark.parametrize("preset", ["digideep.params.classic_dqn", "digideep.params.atari_dqn", classic_dqn.__file__])
+@pytest.mark.parametrize(("knob", "text"), [("critic_hidden_sizes", "[8]"), ("critic_observations", '["secret"]')])
+def test_dqn_refuses_what_a_critic_has_at_the_knob(preset: str, knob: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_params(SessionOptions(params=preset, assignments=((knob, text),)))
+
+    expected = "null" if knob == "critic_hidden_sizes" else "[]"
+    why = "since DQN has one network, which acts, and no critic"
+    assert str(caught.value) == f"{knob}: expected {expected}, {why}, found {text}; leave it out"
 
 
 @pytest.mark.parametrize("preset", [preset for preset in PRESETS if not preset.__name__.endswith("_dqn")])

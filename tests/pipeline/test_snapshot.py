@@ -194,6 +194,19 @@ def test_a_failed_copy_leaves_nothing(package: Path, paths: SessionPaths, monkey
     assert not paths.modules.exists()
 
 
+def test_space_is_measured_before_a_failed_copy_is_removed(
+    package: Path, paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(snapshot, "_copy", fail)
+    monkeypatch.setattr(fsio.RealFileSystem, "free_bytes", lambda self, _: 0 if paths.modules.exists() else 1 << 20)
+
+    with pytest.raises(StorageError, match=r"found ENOSPC .*, 0 bytes free; free some space"):
+        save_modules(paths, [Source("tug_game", package)])
+
+
 @pytest.mark.parametrize("content", ["{}", '{"copied": []}', "[]", "{"])
 def test_malformed_contents_are_one_line(new_session: Maker, content: str) -> None:
     paths = new_session()

@@ -57,9 +57,12 @@ class FakeActor:
         return ActorOutput(actions, {}, state)
 
 
-def _policy(spec: EnvSpec, *, recurrent: bool = False) -> tuple[LoadedPolicy, FakeActor]:
+def _policy(
+    spec: EnvSpec, *, recurrent: bool = False, critic_only: Sequence[str] = ()
+) -> tuple[LoadedPolicy, FakeActor]:
     actor = FakeActor(spec, recurrent=recurrent)
-    return LoadedPolicy(actor, spec=spec, transform="clip", checkpoint="checkpoint-1"), actor
+    policy = LoadedPolicy(actor, spec=spec, transform="clip", checkpoint="checkpoint-1", critic_only=critic_only)
+    return policy, actor
 
 
 def test_a_discrete_action_is_an_integer_that_begins_where_the_environment_says() -> None:
@@ -101,6 +104,42 @@ def test_nested_spaces_go_in_and_come_out_nested() -> None:
         policy.act({"goal": 3.0})
     with pytest.raises(ShapeError, match="expected shapes"):
         policy.act({"goal": np.zeros(5), "arm": (np.zeros((4, 2)), np.zeros((5, 2)))})
+
+
+@pytest.mark.parametrize(
+    ("observation", "found"),
+    [
+        ({"image": np.zeros(2), "mission": "go"}, r"a dict with the parts \['image', 'mission'\]"),
+        ("left", "a str"),
+        ([[0.0], [0.0, 1.0]], "a list"),
+        (None, "a NoneType"),
+    ],
+)
+def test_an_observation_that_is_no_array_is_one_line_with_the_way_out(observation: Any, found: str) -> None:
+    policy, _ = _policy(EnvSpec("E", {"observation": BOX}, {"": BOX}))
+
+    with pytest.raises(ShapeError, match=rf"numbers of shape \(2,\) in 'observation', found {found}; .*make_env\(\)"):
+        policy.act(observation)
+
+
+def test_what_only_the_critics_see_may_be_left_out() -> None:
+    secret = ArraySpec("discrete", (), "int64", n=(3,), start=4)
+    spec = EnvSpec("E", {"secret": secret, "seen": BOX}, {"": BOX})
+    policy, actor = _policy(spec, critic_only=["secret"])
+
+    policy.act({"seen": [1.0, 2.0]})
+    assert actor.shown["secret"].tolist() == [0]
+    policy.act({"seen": np.ones((5, 2))})
+    assert actor.shown["secret"].tolist() == [0] * 5
+    policy.act({"seen": [1.0, 2.0], "secret": 6})
+    assert actor.shown["secret"].tolist() == [2]
+    for wrong, found in (
+        ({"secret": 4}, r"\['secret'\]"),
+        ({"seen": 1.0, "x": 1.0}, r"\['seen', 'x'\]"),
+        ([1.0], "a list"),
+    ):
+        with pytest.raises(ShapeError, match=rf"expected the parts \['secret', 'seen'\], found {found};"):
+            policy.act(wrong)
 
 
 def test_a_recurrent_policy_hands_its_state_back() -> None:

@@ -15,10 +15,11 @@ from digideep.agent.ppo.config import PPOConfig
 from digideep.environment.config import EnvConfig, StatisticsConfig
 from digideep.errors import CheckpointError, ShapeError, TrustError, UsageError
 from digideep.model.config import MLPConfig
-from digideep.pipeline.checkpoint import CheckpointMeta, CheckpointStore, Component
+from digideep.pipeline.checkpoint import Checkpoint, CheckpointMeta, CheckpointStore, Component
 from digideep.pipeline.layout import SessionPaths, read_meta
 from digideep.pipeline.summary import Summary
 from digideep.post import load
+from digideep.post.policy import load_policy
 from digideep.spec import ArraySpec, EnvSpec, spec_to_plain
 from digideep.types import Chunk, ChunkMeta
 from digideep.utility.node import build, node
@@ -40,9 +41,9 @@ PARAMS: dict[str, Any] = {
 }
 
 
-def _agent(params: Mapping[str, Any], *, seed: int) -> Any:
+def _agent(params: Mapping[str, Any], *, seed: int, spec: EnvSpec = SPEC) -> Any:
     return build(
-        params["agents"]["agent"], where="/agents/agent", name="agent", spec=SPEC, memory=None, device="cpu", seed=seed,
+        params["agents"]["agent"], where="/agents/agent", name="agent", spec=spec, memory=None, device="cpu", seed=seed,
         monitor=lambda name, value: None,
     )  # fmt: skip
 
@@ -146,6 +147,25 @@ def test_the_best_one_is_found_although_the_summary_is_damaged(paths: SessionPat
     paths.summary.write_text("{")
 
     assert load(paths.root).load_checkpoint("best").number == 1
+
+
+def test_a_policy_needs_nothing_of_what_only_its_critic_saw(paths: SessionPaths) -> None:
+    shown, secret = SPEC.observations["observation"], ArraySpec("box", (1,), "float32", (-1.0,), (1.0,))
+    spec = SPEC._replace(observations={"secret": secret, "shown": shown})
+    model = node(MLPConfig, hidden_sizes=(8,), critic_observations=("secret",))
+    params = {**PARAMS, "agents": {"agent": node(PPOConfig, model=model)}}
+    parts = {
+        "agents.agent": _agent(params, seed=1, spec=spec).state_dict(),
+        "statistics": Statistics(StatisticsConfig(observations=True), spec=spec, num_envs=2).state_dict(),
+        "runner": {"env_spec": spec_to_plain(spec)},
+    }
+
+    policy = load_policy(Checkpoint(1, paths.checkpoint(1), {}, parts), params, agent="agent", allowed=["digideep"])
+
+    action = policy.act({"shown": [0.5, -0.5, 3.0]})
+    np.testing.assert_array_equal(action, policy.act({"shown": [0.5, -0.5, 3.0], "secret": [0.7]}))
+    with pytest.raises(ShapeError, match=r"expected the parts \['secret', 'shown'\], found \['secret'\]"):
+        policy.act({"secret": [0.7]})
 
 
 def test_an_observation_of_another_shape_is_named(paths: SessionPaths) -> None:

@@ -12,6 +12,7 @@ from fakes import TOY, Ended, checkpoints, read, rows, tree
 Run = Callable[..., Ended]
 Toy = Callable[..., list[str]]
 
+CREATE = "--create-session-only"
 QUICK = ["number_epochs=2", "test_win_size=2"]
 
 
@@ -82,6 +83,59 @@ def test_a_barebone_session_trains_when_it_is_resumed(command: Run, resume: Run,
     assert ended.saved == ["checkpoint-0", "checkpoint-2", "checkpoint-4", "checkpoint-4"]
     assert ended.err.count("it starts anew") == 1
     assert read(session / "summary.json")["state"] == "done"
+
+
+def test_a_barebone_session_keeps_its_changes_by_path(command: Run, toy: Toy) -> None:
+    argv = [*toy("bare", "test_win_size=1", "/runner/n_epochs=1"), "--repeal", '{"/agents/agent/lr": 0.002}']
+    session = command(*argv, CREATE).session
+
+    made = read(session / "repeal.json")
+    changed = {"/agents/agent/lr": (0.001, 0.002), "/runner/n_epochs": (4, 1)}
+    assert {entry["path"]: (entry["old"], entry["new"]) for entry in made} == changed
+    assert all(set(entry) == {"path", "old", "new", "epoch", "time"} and entry["time"] for entry in made)
+    command("--load-checkpoint", str(session), "--resume")
+    assert read(session / "summary.json")["reason"] == "goal: 1 epochs"
+    assert read(session / "repeal.json")[:-1] == made
+
+
+def test_a_barebone_session_refuses_the_changes_that_a_start_refuses(command: Run, toy: Toy, tmp_path: Path) -> None:
+    ended = command(*toy("bare", "/agents/agent/lr=-1.0"), CREATE, expect=2)
+
+    assert "/agents/agent/lr" in ended.err
+    assert not (tmp_path / "bare").exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--play"], ["--autoresume"]])
+def test_a_start_that_is_refused_prints_no_path_and_leaves_none(
+    command: Run, toy: Toy, tmp_path: Path, more: list[str]
+) -> None:
+    ended = command(*toy("refused", 'critic_observations=["velocity"]'), *more, expect=2)
+
+    assert ended.out == []
+    assert ended.err.splitlines()[-1].startswith("digideep: error: ") and "velocity" in ended.err
+    assert not (tmp_path / "refused").exists()
+
+
+def test_a_session_whose_start_fails_and_stays_is_named(
+    command: Run, toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("digideep.pipeline.runner.seed_everything", None)
+
+    ended = command(*toy("failed"), expect=1)
+
+    assert len(ended.out) == 1 and ended.session.is_dir()
+
+
+def test_a_session_that_cannot_be_opened_goes_away_and_is_not_named(
+    command: Run, toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("digideep.pipeline.session.SessionLogs", None)
+
+    ended = command(*toy("failed"), expect=1)
+
+    assert ended.out == []
+    assert "Traceback" in ended.err
+    assert not (tmp_path / "failed").exists()
 
 
 def test_a_name_that_exists_is_refused_and_left_alone(command: Run, toy: Toy, done: Path) -> None:

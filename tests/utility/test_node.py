@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pytest
 
+import digideep
 from digideep.agent.ppo.config import PPOConfig
 from digideep.errors import ConfigError, TrustError
 from digideep.model.config import MLPConfig
 from digideep.utility.node import (
+    FLOAT32_LIMIT,
     Config,
     build,
     complete,
@@ -215,3 +221,26 @@ class Bare(Config):
     """A field without default."""
 
     size: int
+
+
+@pytest.mark.parametrize("name", ["agent", "model", "testing"])
+def test_every_number_that_a_network_or_its_learning_computes_with_stays_within_float32(name: str) -> None:
+    package = Path(digideep.__file__).parent / name
+    found: list[str] = []
+    for path in package.rglob("*config.py"):
+        module = importlib.import_module(
+            ".".join(("digideep", *path.relative_to(package.parent).with_suffix("").parts))
+        )
+        for cls in vars(module).values():
+            if isinstance(cls, type) and issubclass(cls, Config):
+                numbers = {key: field for key, field in fields_of(cls).items() if "float" in str(field.annotation)}
+                found += [f"{cls.__name__}/{key}" for key, field in numbers.items() if not _is_within(field.limits)]
+
+    assert found == []
+    assert np.isfinite(np.float32(FLOAT32_LIMIT) * np.float32(1e8))
+
+
+def _is_within(limits: Mapping[str, Any]) -> bool:
+    low, high, above = (limits[key] for key in ("low", "high", "above"))
+    least = above if low is None else low
+    return high is not None and high <= FLOAT32_LIMIT and least is not None and least >= -FLOAT32_LIMIT

@@ -19,7 +19,7 @@ from digideep.agent.continuous.networks import Passes, build_actor_critics, choo
 from digideep.agent.continuous.passes import CriticPass
 from digideep.agent.continuous.policy import FrozenNetwork, Head, VectorActor
 from digideep.agent.replay.agent import Networks, ReplayAgent
-from digideep.agent.replay.noise import ActionNoise
+from digideep.agent.replay.noise import Noise
 from digideep.spec import EnvSpec
 from digideep.types import Store
 from digideep.utility.imports import BUILT_IN
@@ -84,7 +84,7 @@ class ContinuousAgent(ReplayAgent):
         seed: int,
         monitor: Callable[[str, float], None],
         allowed: Sequence[str] = BUILT_IN,
-        noise: ActionNoise | None = None,
+        noise: Noise | None = None,
         last_bound: float | None = None,
         further: Mapping[str, nn.Module] = MappingProxyType({}),
     ) -> None:

@@ -16,7 +16,7 @@ from digideep.agent.continuous.policy import Head
 from digideep.agent.ddpg import losses
 from digideep.agent.ddpg.config import DDPGConfig
 from digideep.agent.ddpg.losses import DDPGBatch, bootstrapped_targets
-from digideep.agent.replay.noise import ActionNoise
+from digideep.agent.replay.noise import ActionNoise, Noise
 from digideep.agent.replay.transitions import Transitions
 from digideep.model.actor_critics import CriticTowers
 from digideep.spec import EnvSpec
@@ -31,7 +31,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 class DDPGAgent(ContinuousAgent):
     """Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971); README.md lists every detail.
 
-    Subclasses may override `critic_loss` and `policy_loss`, which puts them on the reference path.
+    Subclasses may override `critic_loss` and `policy_loss`, which puts them on the reference path, and `make_noise`.
 
     Args: as every agent; see docs/implement_a_method.md.
     """
@@ -62,9 +62,6 @@ class DDPGAgent(ContinuousAgent):
         monitor: Callable[[str, float], None],
         allowed: Sequence[str] = BUILT_IN,
     ) -> None:
-        noise = ActionNoise(
-            config.noise, scale=config.noise_scale, final=config.noise_scale_final, horizon=config.noise_horizon
-        )
         super().__init__(
             config,
             name=name,
@@ -74,10 +71,16 @@ class DDPGAgent(ContinuousAgent):
             seed=seed,
             monitor=monitor,
             allowed=allowed,
-            noise=noise,
+            noise=self.make_noise(config),
             last_bound=config.last_bound,
         )
         self._judge = self._first_critic()
+
+    def make_noise(self, config: DDPGConfig) -> Noise:
+        """Return what is added to actions after the warm-up; called while the agent is made, before all else."""
+        return ActionNoise(
+            config.noise, scale=config.noise_scale, final=config.noise_scale_final, horizon=config.noise_horizon
+        )
 
     def figures(self) -> dict[str, float]:
         """Return the deviation of the noise."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from digideep.agent.continuous.config import ContinuousConfig
-from digideep.utility.node import setting
+from digideep.utility.node import FLOAT32_LIMIT, setting
 
 __all__ = ["DDPGConfig"]
 
@@ -27,11 +27,18 @@ class DDPGConfig(ContinuousConfig):
         "ornstein_uhlenbeck", "added to actions after the warm-up: new at each step, or one that wanders"
     )
     noise_scale: float = setting(
-        0.2, "deviation of what is new in the noise at a step, in units of half the action's range", low=0.0
+        0.2,
+        "deviation of what is new in the noise at a step, in units of half the action's range",
+        low=0.0,
+        high=FLOAT32_LIMIT,
     )
-    noise_scale_final: float | None = setting(None, "deviation at the horizon; null: constant", low=0.0)
+    noise_scale_final: float | None = setting(
+        None, "deviation at the horizon; null: constant", low=0.0, high=FLOAT32_LIMIT
+    )
     noise_horizon: int = setting(0, "over which the deviation moves, after the warm-up", unit="rows", low=0)
-    critic_weight_decay: float = setting(0.0, "weight of half the squared norm of the critics' parameters", low=0.0)
+    critic_weight_decay: float = setting(
+        0.0, "weight of half the squared norm of the critics' parameters", low=0.0, high=FLOAT32_LIMIT
+    )
     last_bound: float | None = setting(
-        3e-3, "of the initial weights of last layers; null: as of other layers", above=0.0
+        3e-3, "of the initial weights of last layers; null: as of other layers", above=0.0, high=FLOAT32_LIMIT
     )

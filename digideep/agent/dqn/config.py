@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from digideep.agent.replay.config import ReplayConfig
-from digideep.utility.node import setting
+from digideep.utility.node import FLOAT32_LIMIT, setting
 
 __all__ = ["DQNConfig"]
 
@@ -21,8 +21,10 @@ class DQNConfig(ReplayConfig):
     builds: ClassVar[str] = "digideep.agent.dqn.agent:DQNAgent"
 
     batch_size: int = setting(32, "transitions of a gradient step", unit="transitions", low=1)
-    lr: float = setting(1e-4, "learning rate of Adam at frame 0", low=0.0)
-    max_grad_norm: float | None = setting(10.0, "bound of the gradient's norm; null: none", above=0.0)
+    lr: float = setting(1e-4, "learning rate of Adam at frame 0", low=0.0, high=FLOAT32_LIMIT)
+    max_grad_norm: float | None = setting(
+        10.0, "bound of the gradient's norm; null: none", above=0.0, high=FLOAT32_LIMIT
+    )
     double: bool = setting(True, "whether the learning network picks the action that the target network values")
     target_interval: int = setting(1000, "between moves of the target network", unit="gradient steps", low=1)
     tau: float = setting(

@@ -19,7 +19,7 @@ from digideep.agent.devicetimer import device_block
 from digideep.agent.modules import load_named, named_arrays
 from digideep.agent.replay.config import ReplayConfig
 from digideep.agent.replay.exploration import Exploration
-from digideep.agent.replay.noise import ActionNoise
+from digideep.agent.replay.noise import Noise
 from digideep.agent.replay.parts import Part
 from digideep.agent.replay.targets import polyak
 from digideep.agent.replay.transitions import Replay, Transitions
@@ -28,7 +28,7 @@ from digideep.errors import NonFiniteError, UsageError
 from digideep.model.flat import FlatParameters
 from digideep.model.observations import as_tensor
 from digideep.spec import EnvSpec
-from digideep.types import Counters, StateDict, Store
+from digideep.types import Counters, StateDict, Store, Training
 from digideep.utility.differences import check_parts
 from digideep.utility.products import ProductThreads, SpreadWhileItPays
 from digideep.utility.seeding import generator, generator_state, set_generator_state
@@ -101,7 +101,7 @@ class ReplayAgent(Agent):
         device: torch.device,
         seed: int,
         monitor: Callable[[str, float], None],
-        noise: ActionNoise | None = None,
+        noise: Noise | None = None,
     ) -> None:
         self.config = config
         self.name = name
@@ -137,7 +137,8 @@ class ReplayAgent(Agent):
         self.updates = self.steps = 0
         self._products = SpreadWhileItPays(ProductThreads(1))
         self._step_block = device_block("step", device)
-        self._has_told = self._has_warned = False
+        self._has_told = False
+        self._idle_updates = 0  # at a learning rate of 0, up to the warning; each process may say it once
 
     def spread_products(self, threads: ProductThreads) -> None:
         """Have the products of an update take several threads while that pays; no bit may depend on their number."""
@@ -177,12 +178,32 @@ class ReplayAgent(Agent):
         """Return the learning rate of a part's next step."""
         return self._scheduled(self.config.lr, self.config.lr_final, self.config.lr_horizon)
 
+    def join(self, training: Training) -> None:
+        """Refuse a training in which nothing could be learnt, and warn of one that ends before the warm-up.
+
+        Raises:
+            ConfigError: actions are deterministic, or the memory is too small for `n_step`.
+        """
+        super().join(training)
+        self.replay.check_room(num_envs=training.num_envs)
+        if self.config.warm_up > training.frames:
+            logger.warning(
+                "/agents/%s/warm_up: expected fewer rows than the training has frames (%d), found %d: little or "
+                "nothing is learnt; lower it, or raise the goal",
+                self.name, training.frames, self.config.warm_up,
+            )  # fmt: skip
+
     def update(self, normalizer: Normalizer, counters: Counters) -> None:
-        """Take `n_updates` gradient steps, once the warm-up is over."""
+        """Take `n_updates` gradient steps, once the warm-up is over.
+
+        None is taken where the memory holds no real transition: a small one after a reset of all environments, and one
+        that a resume began anew, until there is one.
+        """
         self._frame = counters.env_steps
         report = {"lr": self.lr(self.parts[-1]), **self.figures()}
-        self._tell_what_is_learnt()
-        if self.exploration.is_warm:
+        learns = self.exploration.is_warm and not self.replay.is_empty
+        self._tell_what_is_learnt(learns=learns)
+        if learns:
             for part in self._parts.values():
                 part.flat.check()
             found: dict[str, list[float]] = defaultdict(list)
@@ -197,16 +218,22 @@ class ReplayAgent(Agent):
         for figure, value in report.items():
             self._monitor(f"update/{self.name}/{figure}", value)
 
-    def _tell_what_is_learnt(self) -> None:
-        """Say once that nothing is learnt yet, and once that nothing is any more."""
+    def _tell_what_is_learnt(self, *, learns: bool) -> None:
+        """Say once that nothing is learnt yet, and once that nothing is any more.
+
+        The last chunk of a training may pass the horizon where it ends: only another update at a learning rate of 0
+        says that it goes on beyond.
+        """
         if not self.exploration.is_warm and not self._has_told:
             self._has_told = True
             logger.info(
                 "/agents/%s/warm_up: the first %d rows are acted at random, and nothing is learnt before they are over",
                 self.name, self.config.warm_up,
             )  # fmt: skip
-        if not self._has_warned and not any(self.lr(part) for part in self.parts):
-            self._has_warned = True
+        if learns and self._idle_updates < 2 and not any(self.lr(part) for part in self.parts):
+            self._idle_updates += 1
+            if self._idle_updates < 2:
+                return
             logger.warning(
                 "/agents/%s/lr_horizon: the learning rate is 0 from frame %d on and nothing is learnt any more",
                 self.name, self.config.lr_horizon,
@@ -216,7 +243,7 @@ class ReplayAgent(Agent):
         """Clip the gradient of a part, take a step of Adam, and return the norm that the gradient had.
 
         Raises:
-            NonFiniteError: the gradient is not finite; nothing has moved.
+            NonFiniteError: the gradient, or a square in it, is not finite; nothing has moved.
         """
         return self._parts[part].apply(flat, lr=self.lr(part), refusal=self._refusal(part))
 

@@ -11,7 +11,7 @@ from digideep.agent.config import AgentConfig
 from digideep.errors import ConfigError
 from digideep.memory.room import shown_bytes
 from digideep.utility.memory_limit import memory_limit_bytes
-from digideep.utility.node import setting
+from digideep.utility.node import FLOAT32_LIMIT, setting
 
 __all__ = ["ReplayConfig"]
 
@@ -34,13 +34,19 @@ class ReplayConfig(AgentConfig):
     warm_up: int = setting(1000, "acted at random, without learning, at the very beginning", unit="rows", low=0)
     n_updates: int = setting(1, "gradient steps after each chunk", low=1)
     batch_size: int = setting(256, "transitions of a gradient step", unit="transitions", low=1)
-    lr: float = setting(3e-4, "learning rate of Adam at frame 0", low=0.0)
-    lr_final: float | None = setting(None, "learning rate at the horizon; null: constant", low=0.0)
+    lr: float = setting(3e-4, "learning rate of Adam at frame 0", low=0.0, high=FLOAT32_LIMIT)
+    lr_final: float | None = setting(None, "learning rate at the horizon; null: constant", low=0.0, high=FLOAT32_LIMIT)
     lr_horizon: int = setting(0, "over which the learning rate moves from lr to lr_final", unit="frames", low=0)
-    max_grad_norm: float | None = setting(None, "bound of each gradient's norm; null: none", above=0.0)
-    adam_eps: float = setting(1e-8, "epsilon of Adam", low=1e-30)
-    priority_alpha: float = setting(0.6, "exponent of priorities at frame 0, for a prioritised memory", low=0.0)
-    priority_alpha_final: float | None = setting(None, "exponent at the horizon; null: constant", low=0.0)
+    max_grad_norm: float | None = setting(
+        None, "bound of each gradient's norm; null: none", above=0.0, high=FLOAT32_LIMIT
+    )
+    adam_eps: float = setting(1e-8, "epsilon of Adam", low=1e-30, high=FLOAT32_LIMIT)
+    priority_alpha: float = setting(
+        0.6, "exponent of priorities at frame 0, for a prioritised memory", low=0.0, high=FLOAT32_LIMIT
+    )
+    priority_alpha_final: float | None = setting(
+        None, "exponent at the horizon; null: constant", low=0.0, high=FLOAT32_LIMIT
+    )
     priority_beta: float = setting(
         0.4, "exponent of importance weights at frame 0, for a prioritised memory", low=0.0, high=1.0
     )
@@ -48,7 +54,9 @@ class ReplayConfig(AgentConfig):
     priority_horizon: int = setting(
         0, "over which both exponents move; 0: they are final from the beginning", unit="frames", low=0
     )
-    priority_epsilon: float = setting(1e-6, "added to an error before it becomes a priority", low=0.0)
+    priority_epsilon: float = setting(
+        1e-6, "added to an error before it becomes a priority", low=0.0, high=FLOAT32_LIMIT
+    )
 
     def __post_init__(self) -> None:
         """Check that the windows of a gradient step fit into memory: the system would end the process without a word.

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from digideep.agent.replay.noise import ActionNoise
+from digideep.agent.replay.noise import Noise
 from digideep.errors import CheckpointError
 from digideep.utility.differences import check_parts
 from digideep.utility.seeding import generator_state, set_generator_state
@@ -32,7 +32,7 @@ class Exploration:
         rng: what everything is drawn from.
     """
 
-    def __init__(self, *, warm_up: int, rng: np.random.Generator, noise: ActionNoise | None = None) -> None:
+    def __init__(self, *, warm_up: int, rng: np.random.Generator, noise: Noise | None = None) -> None:
         self._warm_up = warm_up
         self._noise = noise
         self.rng = rng

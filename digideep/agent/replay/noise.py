@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from digideep.agent.schedules import linear
 from digideep.utility.differences import check_parts
 
-__all__ = ["ActionNoise", "NoiseKind"]
+__all__ = ["ActionNoise", "Noise", "NoiseKind"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 NoiseKind: TypeAlias = Literal["normal", "ornstein_uhlenbeck"]
 
 _MEAN_REVERSION = 0.15
+
+
+class Noise(Protocol):
+    """What `DDPGAgent.make_noise` returns: noise that is added to actions after the warm-up, in training only."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what comes next depends on what each environment had before."""
+
+    def scale(self, row: int) -> float:
+        """Return the deviation at a row, for the monitor; rows count from the first one that had noise."""
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator, *, row: int, masks: Array | None) -> Array:
+        """Return noise `[N, D]`, float32, in units of half the action's range, drawn from `rng` only.
+
+        Where a mask `[N]` is 0 an episode begins; None: nowhere.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next draw depends on beside row and generator, as plain data and copies of arrays."""
+
+    def load_state_dict(self, state: Mapping[str, Any], *, where: str) -> None:
+        """Take over what `state_dict` returned; messages begin with `where`."""
 
 
 class ActionNoise:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,14 +43,14 @@ class Part:
         """Clip a gradient, take a step of Adam, and return the norm that the gradient had.
 
         Raises:
-            NonFiniteError: the gradient is not finite; nothing has moved. The message is `refusal` with `{found}`
-                filled in.
+            NonFiniteError: the gradient, or a square in it, is not finite; nothing has moved. The message is `refusal`
+                with `{found}` filled in.
         """
         if gradient is not self.flat.gradients:
             self.flat.gradients.copy_(gradient)
         norm = float(self.flat.clip_gradients(self._max_grad_norm))
-        if not math.isfinite(norm):
-            raise NonFiniteError(refusal.format(found=f"gradient, found norm {norm}"))
+        if found := self.flat.problem(norm):
+            raise NonFiniteError(refusal.format(found=found))
         self._adam.step(lr)
         return norm
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from digideep.agent.replay.targets import n_step_returns
 from digideep.memory.base import IMPORTANCE
+from digideep.memory.ringbuffer import RingBuffer
 from digideep.types import Batch, SampleSpec, Store
 from digideep.utility.statistics import Normalizer
 
@@ -62,6 +63,7 @@ class Replay:
         discount: float,
     ) -> None:
         self.memory = memory
+        self._is_sized = isinstance(memory, Sized)
         self._rng = rng
         self._slots = tuple(slots)
         self._actions = {slot: f"/agents/{name}/actions{'/' if slot else ''}{slot}" for slot in actions}
@@ -74,6 +76,20 @@ class Replay:
         self._n_step = n_step
         self._discount = discount
         self._drawn: Batch | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to draw: after a reset of all environments a small memory holds none but those."""
+        return self._is_sized and len(self.memory) == 0  # type: ignore[arg-type]
+
+    def check_room(self, *, num_envs: int) -> None:
+        """Refuse a memory that is too small for a whole window of each environment.
+
+        Raises:
+            ConfigError: it is.
+        """
+        if isinstance(self.memory, RingBuffer):
+            self.memory.check_windows(self._n_step, num_envs=num_envs)
 
     def draw(self, size: int, normalizer: Normalizer, *, beta: float | None = None) -> Transitions:
         """Return `size` transitions; `beta` is how far importance weights make up for draws that are not uniform."""

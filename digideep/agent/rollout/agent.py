@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
@@ -254,15 +253,15 @@ class RolloutAgent(Agent):
         """Clip the gradient, take a step of the optimiser, and return the norm that the gradient had.
 
         Raises:
-            NonFiniteError: the gradient is not finite; nothing has moved. On a GPU nothing moves either, but the error
-                waits for the end of the update, so that no step has to wait for the device.
+            NonFiniteError: the gradient, or a square in it, is not finite; nothing has moved. On a GPU nothing moves
+                either, but the error waits for the end of the update, so that no step has to wait for the device.
         """
         if flat is not self._flat.gradients:
             self._flat.gradients.copy_(flat)
         norm = self._flat.clip_gradients(self.config.max_grad_norm)
         if isinstance(norm, float):
-            if not math.isfinite(norm):
-                raise NonFiniteError(self._refusal(f"gradient, found norm {norm}"))
+            if found := self._flat.problem(norm):
+                raise NonFiniteError(self._refusal(found))
             self._optimiser.step(self.lr)
         else:
             self._broken = torch.maximum(self._broken, (~torch.isfinite(norm)).to(self._broken.dtype))

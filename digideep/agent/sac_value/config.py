@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from digideep.agent.continuous.config import ContinuousConfig
-from digideep.utility.node import setting
+from digideep.utility.node import FLOAT32_LIMIT, setting
 
 __all__ = ["SACValueConfig"]
 
@@ -21,4 +21,5 @@ class SACValueConfig(ContinuousConfig):
         1.0,
         "by which rewards are multiplied, since the weight of the entropy is 1: the more, the less random",
         above=0.0,
+        high=FLOAT32_LIMIT,
     )

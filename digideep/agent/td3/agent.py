@@ -20,7 +20,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 class TD3Agent(DDPGAgent):
     """Twin delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477); README.md lists every detail.
 
-    Subclasses may override `critic_loss` and `policy_loss`, which puts them on the reference path.
+    Subclasses may override `critic_loss` and `policy_loss`, which puts them on the reference path, and `make_noise`.
 
     Args: as every agent; see docs/implement_a_method.md.
     """

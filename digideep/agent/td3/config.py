@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from digideep.agent.ddpg.config import DDPGConfig
-from digideep.utility.node import setting
+from digideep.utility.node import FLOAT32_LIMIT, setting
 
 __all__ = ["TD3Config"]
 
@@ -21,13 +21,16 @@ class TD3Config(DDPGConfig):
         "normal", "added to actions after the warm-up: new at each step, or one that wanders"
     )
     noise_scale: float = setting(
-        0.1, "deviation of what is new in the noise at a step, in units of half the action's range", low=0.0
+        0.1,
+        "deviation of what is new in the noise at a step, in units of half the action's range",
+        low=0.0,
+        high=FLOAT32_LIMIT,
     )
     last_bound: float | None = setting(
-        None, "of the initial weights of last layers; null: as of other layers", above=0.0
+        None, "of the initial weights of last layers; null: as of other layers", above=0.0, high=FLOAT32_LIMIT
     )
     policy_delay: int = setting(
         2, "steps of the critics for each of the policy and the targets", unit="gradient steps", low=1
     )
-    target_noise: float = setting(0.2, "deviation of the noise on target actions", low=0.0)
-    target_noise_bound: float = setting(0.5, "of the noise on target actions", low=0.0)
+    target_noise: float = setting(0.2, "deviation of the noise on target actions", low=0.0, high=FLOAT32_LIMIT)
+    target_noise_bound: float = setting(0.5, "of the noise on target actions", low=0.0, high=FLOAT32_LIMIT)

@@ -14,6 +14,7 @@ from typing import Any
 from digideep.environment.config import EnvConfig
 from digideep.environment.make import preload
 from digideep.environment.vec.base import Forgiven
+from digideep.environment.vec.global_draws import GlobalDraws
 from digideep.environment.vec.messages import FAILURE, FAULTS, REPLY, REQUEST, WAKE, Channel, Message
 from digideep.environment.vec.signals import (
     ANSWERED,
@@ -36,6 +37,7 @@ from digideep.environment.vec.slab import Slab
 from digideep.environment.vec.stepper import Stepper
 from digideep.spec import spec_to_plain
 from digideep.types import Progress
+from digideep.utility.seeding import derive
 
 __all__ = ["serve"]
 
@@ -73,7 +75,7 @@ class _Serving:
             "rebuild": self._rebuild,
             "collect": self._collect,
             "states": self._states,
-            "load_states": lambda states: list(self._stepping.load_states(states).items()),
+            "load_states": self._load_states,
             "set_progress": lambda fields: self._stepping.set_progress(Progress(*fields)),
             "timings": self._timings,
             "close": self._end,
@@ -155,8 +157,9 @@ class _Serving:
 
     def _make(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Make the environments; answer with what they show and take."""
-        first, stop = arguments["envs"]
+        first, stop = self._envs = arguments["envs"]
         self._worker = arguments["worker"]
+        self._draws = GlobalDraws(self._worker)
         self._stepper = Stepper(
             _config(arguments),
             envs=range(first, stop),
@@ -168,6 +171,7 @@ class _Serving:
         return {"spec": spec_to_plain(self._stepper.spec), "obstacle": self._stepper.obstacle}
 
     def _reset(self, row: int) -> list[dict[str, Any]]:
+        self._draws.seed_once(int(self._first_seeds[0]))
         self._stepping.reset(row)
         return self._faults()
 
@@ -182,6 +186,7 @@ class _Serving:
         os.close(descriptor)
         slab = Slab(self._stepping.spec, buffer=memory, **arguments)
         self._words = words(slab.signals, self._worker)
+        self._first_seeds = slab.next_seeds[self._envs[0] : self._envs[1]]
         self._answered = self._words[ASKED]  # where another worker died the steps so far are not ours to make
         self._stepping.attach(slab)
         self._stepping.position = self._words[POSITION : POSITION + 2]
@@ -192,7 +197,15 @@ class _Serving:
         return [tuple(episode) for episode in self._stepping.collect()]
 
     def _states(self) -> dict[str, Any]:
-        return {"states": self._stepping.states(), "obstacle": self._stepping.obstacle}
+        states, obstacle = self._stepping.states(), self._stepping.obstacle
+        if not obstacle and (obstacle := self._draws.obstacle(self._stepping.spec.id)):
+            states = [{**state, "environment": None} for state in states]
+        return {"states": states, "obstacle": obstacle}
+
+    def _load_states(self, states: list[dict[str, Any]]) -> list[tuple[int, str]]:
+        without = self._stepping.load_states(states)
+        self._draws.seed_once(derive(states[0]["seed"], "episode", states[0]["number"]))
+        return list(without.items())
 
     def _timings(self) -> dict[str, Any]:
         """Return the time of steps, and of the resets inside them, since the last call."""

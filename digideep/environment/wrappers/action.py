@@ -53,10 +53,11 @@ def spec_for_agent(actions: Mapping[str, ArraySpec], transform: Transform) -> di
         return dict(actions)
     seen: dict[str, ArraySpec] = {}
     for slot, spec in actions.items():
-        if spec.kind == "box" and not spec.bounded:
+        if spec.kind == "box" and not spec.bounded and spec.flat_size:
             raise SpaceError(
                 f"/env/action_transform: expected finite bounds for 'rescale', found low {spec.low} and high "
-                f"{spec.high} in action {slot!r}; use 'clip' or 'none'"
+                f"{spec.high} in action {slot!r}; use 'clip' or 'none', and a method that takes such actions, as PPO "
+                f"and A2C do"
             )
         seen[slot] = spec._replace(low=(-1.0,), high=(1.0,)) if spec.kind == "box" else spec
     return seen
