@@ -69,6 +69,12 @@ class ConfigError(UsageError):
     """A configuration key is unknown, has another type, or is out of range."""
 
 
+class UserCodeError(DigideepError):
+    """Code of the user raised an error in a run; unlike after a refusal what the run has made stays."""
+
+    exit_code = 2
+
+
 class SpaceError(UsageError):
     """A method cannot work with an observation or action space."""
 

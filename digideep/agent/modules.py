@@ -89,7 +89,11 @@ def _note_infinities(module: nn.Module) -> None:
     whoever makes the module again, a resume, notes the same.
     """
     for part in module.modules():
-        held = {name: buffer.detach().cpu() for name, buffer in part.named_buffers(recurse=False)}
+        held = {
+            name: buffer.detach().cpu()
+            for name, buffer in part.named_buffers(recurse=False)
+            if name not in part._non_persistent_buffers_set and not nn.parameter.is_lazy(buffer)
+        }
         infinite = {name: buffer.numpy().copy() for name, buffer in held.items() if bool(torch.isinf(buffer).any())}
         if infinite:
             vars(part)[_INFINITE] = infinite

@@ -20,6 +20,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 _LIMIT_BYTES = 64 * 2**20  # of actions and what holds them; of an episode that is longer nothing can be walked to
 _CHUNK_BYTES = 320  # what a chunk takes beside its arrays: a tuple, a number and a dict
 _SLOT_BYTES = 160  # what an array takes beside its numbers
+_BLOCK = 256  # steps that are put into one array
 
 
 class _Kept(NamedTuple):
@@ -107,23 +108,34 @@ class EpisodeActions:
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
-        self._kept: list[dict[str, Array]] = []
-        step_bytes = _CHUNK_BYTES + sum(_SLOT_BYTES + array[0, 0].nbytes for array in slab.actions.values())
-        self._limit = _LIMIT_BYTES // (step_bytes * slab.num_envs)
+        self._packed: list[dict[str, Array]] = []  # [_BLOCK, ...] by slot
+        self._kept: list[dict[str, Array]] = []  # of the steps since, fewer than _BLOCK
+        over = _CHUNK_BYTES + _SLOT_BYTES * len(slab.actions)
+        block_bytes = over + _BLOCK * sum(array[0, 0].nbytes for array in slab.actions.values())
+        room = _LIMIT_BYTES // slab.num_envs - _BLOCK * over
+        self._limit = max(0, room // block_bytes) * _BLOCK
         self._steps = 0
 
     def keep(self, env: int) -> None:
         """Copy the action that lies in row 0 for an environment."""
         self._steps += 1
-        if self._steps <= self._limit:
-            self._kept.append({slot: array[0, env].copy() for slot, array in self._slab.actions.items()})
-        else:
+        if self._steps > self._limit:
             self._kept.clear()  # nothing can be walked to any more
+            self._packed.clear()
+            return
+        self._kept.append({slot: array[0, env].copy() for slot, array in self._slab.actions.items()})
+        if len(self._kept) == _BLOCK:
+            self._packed.append(self._stacked())
+            self._kept = []
 
     def arrays(self) -> dict[str, Array] | None:
         """Return the actions `[T, ...]` by slot; None of an episode that is too long to keep."""
         if self._steps > self._limit:
             return None
+        parts = [*self._packed, self._stacked()]
+        return {slot: np.concatenate([part[slot] for part in parts]) for slot in self._slab.actions}
+
+    def _stacked(self) -> dict[str, Array]:
         return {
             slot: np.asarray([kept[slot] for kept in self._kept], array.dtype).reshape(-1, *array.shape[2:])
             for slot, array in self._slab.actions.items()

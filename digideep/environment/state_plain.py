@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -13,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.wrappers.utils import RunningMeanStd
+from numpy.lib.array_utils import byte_bounds
 
 from digideep.errors import CheckpointError, DigideepError
 from digideep.utility.node import Config
@@ -47,6 +49,7 @@ _VIEW = (
     "{path} is a view of {owner}, which it would not be after a restore; keep a copy, look at it where it is needed, "
     "or write get_state() and set_state(state)"
 )
+_WORK = 1000  # candidates to be tried, after which arrays count as overlapping
 _LEVELS = 40  # a checkpoint holds 64, of which the layers above this state take some
 
 
@@ -64,9 +67,11 @@ def pack(value: Any, *, path: str, labels: Labels = MappingProxyType({})) -> Any
     Raises:
         NotPlainError: something else is in it, a subclass of these included, since it would come back as another type.
     """
-    if id(value) in labels:
-        inner = {key: label for key, label in labels.items() if key != id(value)}
-        return {_SHARED: (labels[id(value)], pack(value, path=path, labels=inner))}
+    packed = _pack_plain(value, path=path, labels=labels)
+    return {_SHARED: (labels[id(value)], packed)} if id(value) in labels else packed
+
+
+def _pack_plain(value: Any, *, path: str, labels: Labels) -> Any:
     kind = type(value)
     if value is None or kind in (bool, int, float, str, bytes):
         return value
@@ -144,7 +149,7 @@ class _Found:
             owner = value
             while type(owner.base) is np.ndarray:
                 owner = owner.base
-            if type(owner.base).__name__ == "PyCapsule":  # as those of MuJoCo's data are
+            if type(owner.base).__name__ == "PyCapsule" and "mujoco" in sys.modules:
                 raise NotPlainError(_VIEW.format(path=path, owner="a simulator's memory"))
             self._arrays.setdefault(id(owner), []).append((path, value))
         elif kind is dict:
@@ -156,10 +161,24 @@ class _Found:
 
     def check_overlaps(self) -> None:
         for arrays in self._arrays.values():
-            for i, (path, array) in enumerate(arrays):
-                other = next((name for name, part in arrays[:i] if np.may_share_memory(array, part)), None)
-                if other is not None:
-                    raise NotPlainError(_VIEW.format(path=path, owner=other))
+            if len(arrays) == 1:
+                continue
+            reaching: list[tuple[int, str, np.ndarray[Any, Any]]] = []  # those that end behind where the next begins
+            spans = [(*byte_bounds(array), i) for i, (_, array) in enumerate(arrays)]
+            for low, high, i in sorted(spans):
+                path, array = arrays[i]
+                reaching = [part for part in reaching if part[0] > low]
+                for _, other, part in reaching:
+                    if _overlap(array, part):
+                        raise NotPlainError(_VIEW.format(path=max(path, other), owner=min(path, other)))
+                reaching.append((high, path, array))
+
+
+def _overlap(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    try:
+        return np.shares_memory(one, other, max_work=_WORK)  # type: ignore[arg-type]  # any number of them
+    except np.exceptions.TooHardError:
+        return True
 
 
 def attributes(
@@ -188,6 +207,8 @@ def set_attributes(
     Objects that it shares with layers before it come from `known`, those that it is the first to have are added there.
     """
     known = {} if known is None else known
+    if _has_random_map(layer) and not saved.keys() >= _MAP:
+        raise CheckpointError("environment state: expected a random map in it, found none")
     for name, _ in list(_dynamic(layer)):
         if name not in saved and name not in without:
             delattr(layer, name)

@@ -88,15 +88,7 @@ def gather(
     buffers.begin()
     for name, kind, version, state in components:
         plain, segments = _split(state)
-        constants: dict[str, ConstantArray] = {}
-        if name.startswith(_AGENTS):
-            plain = _unmarked(plain, "", constants)
-        kept = buffers.arrays.setdefault(name, {})
-        with _told_of_environments(name):
-            value, arrays = encode(plain, inline=name == CLOCKS, buffers=kept, where=name)
-        for stale in kept.keys() - arrays.keys():
-            del kept[stale]
-        _check_learnt(name, arrays, plain, constants=constants)
+        value, arrays = _encoded(name, plain, kept=buffers.arrays.setdefault(name, {}))
         own = [f"{name}.safetensors"] if arrays else []
         files.update({file: _file_of(name, arrays) for file in own})
         needed += sum(array.nbytes + _ENTRY_BYTES for array in arrays.values())
@@ -119,6 +111,19 @@ def gather(
         needed=needed + len(text),
         is_copy=is_copy,
     )
+
+
+def _encoded(name: str, plain: Any, *, kept: dict[str, np.ndarray]) -> tuple[Any, Mapping[str, np.ndarray]]:
+    """Return a state without its segments as JSON and arrays, which lie in `kept`; NaN and infinity are refused."""
+    constants: dict[str, ConstantArray] = {}
+    if name.startswith(_AGENTS):
+        plain = _unmarked(plain, "", constants)
+    with _told_of_environments(name):
+        value, arrays = encode(plain, inline=name == CLOCKS, buffers=kept, where=name)
+    for stale in kept.keys() - arrays.keys():
+        del kept[stale]
+    _check_learnt(name, arrays, plain, constants=constants)
+    return value, arrays
 
 
 @contextlib.contextmanager

@@ -79,6 +79,7 @@ class Removal:
             self.directory.unlink(missing_ok=True)
         elif self.directory is not None:
             remove_tree(self.directory)
+        self.directory = None  # what is made there from here on is another start's
         for directory in self._around:
             try:
                 directory.rmdir()
@@ -91,7 +92,7 @@ class Removal:
             return False
         if self.is_whole:
             return isinstance(error, REFUSALS)
-        # The second is a signal that ended the wait for another process.
+        # StoppedError: a signal that ended the wait for another process, whose directory it is.
         return error is not None and not isinstance(error, SessionLockedError | StoppedError)
 
 

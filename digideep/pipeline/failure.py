@@ -16,7 +16,14 @@ from typing import Any
 
 from digideep.environment.config import EnvConfig
 from digideep.environment.crash import CRASH_FILE, write_crash
-from digideep.errors import DigideepError, EnvironmentFailure, NonFiniteError, UsageError, one_line, without_controls
+from digideep.errors import (
+    DigideepError,
+    EnvironmentFailure,
+    NonFiniteError,
+    UserCodeError,
+    one_line,
+    without_controls,
+)
 from digideep.pipeline.layout import SessionPaths
 from digideep.utility.imports import fault_of_user, raised_by_user
 from digideep.utility.node import configure
@@ -48,7 +55,7 @@ def recorded_failure(
 
     Raises:
         DigideepError: the error itself, or for a fault of ours one that says where the traceback is.
-        UsageError: code of the user raised another error.
+        UserCodeError: code of the user raised another error.
         EnvironmentFailure: code of the user wanted to end the program.
     """
     try:
@@ -63,7 +70,7 @@ def recorded_failure(
         found = f"{type(error).__name__}: {one_line(error, limit=300)}"
         logger.error("ends: %s", found, exc_info=True, extra={"report_only": True})
         told = _unexpected(error)
-        _finish_quietly(finish, told.exit_code, str(told) if isinstance(told, UsageError) else found)
+        _finish_quietly(finish, told.exit_code, str(told) if isinstance(told, UserCodeError) else found)
         if is_dry:
             told.details = without_controls("".join(traceback.format_exception(error)).rstrip())
         kept = f"the traceback is in {report}" if stays(told) else "--dry-run shows the traceback"
@@ -80,7 +87,7 @@ def _unexpected(error: Exception) -> DigideepError:
     """Return what is told of an error that nobody raised on purpose: whose code has raised it."""
     place = raised_by_user(error)
     if place:
-        return fault_of_user(error, where=place)
+        return UserCodeError(str(fault_of_user(error, where=place)))
     found = f"{type(error).__name__}: {one_line(error, limit=300)}"
     return DigideepError(f"run: expected no fault of digideep itself, found {found}; please report it")
 

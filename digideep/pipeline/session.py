@@ -124,6 +124,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is not None and self._unsaid and self._stays(error):
+            self.announce()
         self._stack.__exit__(kind, error, traceback)
 
     @property
@@ -148,6 +150,7 @@ class Session:
             wait_s, asked = options.lock_wait_s or 0.0, self.requests
             self._lock = SessionLock(self.paths.root, wait_s=wait_s, stop_signal=lambda: asked.stop_signal)
             stack.enter_context(self._lock)
+            stack.push(self._removal)  # before the lock is released, for which another start may wait
             sweep_temporaries(self.paths.root)
             resuming.check_logs(self.paths)  # before any of them is opened
         if not self.is_new and options.mode is Mode.RESUME:

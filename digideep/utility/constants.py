@@ -10,6 +10,8 @@ __all__ = ["ConstantArray", "constant"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+_NONE = np.zeros(0, np.float32)
+
 
 class ConstantArray(np.ndarray[Any, Any]):
     """An array of which some numbers are infinite and learnt by nobody: an attention mask, say.
@@ -21,6 +23,10 @@ class ConstantArray(np.ndarray[Any, Any]):
     """
 
     made: Array
+
+    def __array_finalize__(self, other: Any) -> None:
+        """Take over the mark of the array that this one is a copy or a part of; a part has another shape than that."""
+        self.made = getattr(other, "made", _NONE)
 
     def bad(self) -> Array:
         """Return where numbers are neither finite nor the infinities with which it was made."""

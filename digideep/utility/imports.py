@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import importlib
 import importlib.util
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+_SHORT = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO)  # of the machine
 
 BUILT_IN = ("digideep",)
 """Packages whose modules configuration may name without anybody's consent."""
@@ -212,9 +215,10 @@ def place_of(error: BaseException, file: str | None) -> str:
 def raised_by_user(error: BaseException) -> str:
     """Return `file:line` of the code of the user that raised an error; empty where code of this package did.
 
-    What an installed library raises, or the standard one, is its caller's; having no memory is nobody's.
+    What an installed library raises, or the standard one, is its caller's; having no memory or disk is nobody's.
     """
-    if is_ours(error):
+    is_short = type(error).__name__ == "OutOfMemoryError" or getattr(error, "errno", None) in _SHORT
+    if is_ours(error) or is_short:
         return ""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         file = frame.f_code.co_filename

@@ -39,6 +39,8 @@ class Part(nn.Module):
         self.last = nn.Linear(inputs, outputs)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(4))
         self.register_buffer("mean", torch.zeros(2))
+        # No part of the state, so it may be of a type that no array has.
+        self.register_buffer("narrow", torch.full((2,), -torch.inf, dtype=torch.bfloat16), persistent=False)
 
     def shown(self, rows):
         return self.last(rows * torch.softmax(self.mask, -1)[0, 0])

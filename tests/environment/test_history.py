@@ -163,13 +163,14 @@ def test_an_endless_episode_played_alone_takes_no_more_memory_than_the_limit(
     actions = {f"slot{number}": ArraySpec("discrete", (), "int64", n=(2,)) for number in range(slots)}
     slab = Slab(SPEC._replace(actions=actions), num_envs=1, n_steps=1)
     episode = EpisodeActions(slab)
-    kept = LIMIT // (320 + slots * (160 + 8))
+    kept = episode._limit
 
     taken = memory_of(lambda _: episode.keep(0), times=kept)
     within = episode.arrays()
     episode.keep(0)
 
     assert 0.25 * LIMIT < taken < 1.1 * LIMIT
+    assert kept > 5 * LIMIT // (320 + slots * (160 + 8))  # as many as one array a step would leave room for
     assert within is not None
     assert len(within["slot0"]) == kept
     assert episode.arrays() is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import deque
 from typing import Any
 
@@ -14,6 +16,7 @@ from digideep.environment.config import EnvConfig
 from digideep.environment.examine import state_difference
 from digideep.environment.make import make_env
 from digideep.environment.state import capture, obstacle, restore
+from digideep.errors import CheckpointError
 from digideep.testing import ToyEnv
 from digideep.utility.codec import decode, encode
 
@@ -86,6 +89,16 @@ class Watching(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.positions = env.unwrapped.data.qpos
 
 
+def refusal_without_map(state: Any, kwargs: dict[str, Any]) -> str:
+    """Return why a state without its map, as former versions saved it, is refused."""
+    layers = [*state["layers"][:-1], {**state["layers"][-1]}]
+    held = layers[-1]["attributes"]
+    layers[-1]["attributes"] = {key: part for key, part in held.items() if key not in ("P", "desc")}
+    with pytest.raises(CheckpointError) as caught:
+        restore(make_env(EnvConfig("FrozenLake-v1", env_kwargs=kwargs)), {**state, "layers": layers})
+    return str(caught.value)
+
+
 def summed() -> Env:
     return Summed(make_env(EnvConfig("CartPole-v1")))
 
@@ -121,7 +134,31 @@ def test_a_view_of_another_attribute_is_a_reason_for_new_episodes() -> None:
 
 
 def test_parts_of_an_array_that_do_not_overlap_are_none() -> None:
-    assert obstacle(Parted(ToyEnv())) == ""
+    env = Parted(ToyEnv())
+    env.columns = list(np.zeros((5, 4)).T)  # type: ignore[attr-defined]  # they lie between each other
+
+    assert obstacle(env) == ""
+
+
+def test_many_shared_objects_and_many_parts_of_an_array_take_no_time() -> None:
+    env = Parted(ToyEnv())
+    env.cells = [[i] for i in range(20_000)]  # type: ignore[attr-defined]
+    env.again = list(env.cells)  # type: ignore[attr-defined]
+    env.rows = list(np.zeros((20_000, 3)))  # type: ignore[attr-defined]
+    env.reset(seed=0)
+    start = time.process_time()
+
+    assert capture(env) is not None
+    assert time.process_time() - start < 10.0  # a minute where each is compared with each
+
+
+def test_an_array_from_elsewhere_is_no_view_of_a_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    env = Parted(ToyEnv())
+    env.given = np.from_dlpack(torch.zeros(3))  # type: ignore[attr-defined]
+    monkeypatch.delitem(sys.modules, "mujoco", raising=False)
+
+    assert obstacle(env) == ""
 
 
 def test_a_view_of_a_simulators_memory_is_a_reason_for_new_episodes() -> None:
@@ -140,4 +177,5 @@ def test_a_random_map_is_part_of_the_state(kwargs: dict[str, Any]) -> None:
 
     assert (fresh.unwrapped.desc == saved.unwrapped.desc).all()  # type: ignore[attr-defined]
     assert fresh.unwrapped.P == saved.unwrapped.P  # type: ignore[attr-defined]
+    assert refusal_without_map(capture(saved), kwargs) == "environment state: expected a random map in it, found none"
     assert [fresh.step(a % 4)[:4] for a in range(9)] == [saved.step(a % 4)[:4] for a in range(9)]

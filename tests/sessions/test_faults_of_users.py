@@ -10,7 +10,7 @@ import pytest
 from fakes import Ended, read
 
 import digideep
-from digideep.errors import DigideepError, UsageError
+from digideep.errors import DigideepError, UserCodeError
 
 Run = Callable[..., Ended]
 Toy = Callable[..., list[str]]
@@ -30,8 +30,10 @@ def passes_on(runner):
     split(3, where="")
 """
 NETWORK = """
+import os, pathlib
 from dataclasses import dataclass
 from torch import nn
+from digideep.model.observations import FlatObservations
 from digideep.utility.node import Config, setting
 
 @dataclass(frozen=True)
@@ -47,6 +49,27 @@ class Net(nn.Module):
 
     def forward(self, observations):
         return self.missing(observations)
+
+@dataclass(frozen=True)
+class LateConfig(Config):
+    builds = "user_network:Late"
+
+class Late(nn.Module):
+    def __init__(self, config, *, observations, outputs):
+        super().__init__()
+        self.flat = FlatObservations(observations)
+        self.linear = nn.Linear(self.flat.size, outputs)
+        self.value = nn.Linear(self.flat.size, 1)
+        self.calls = 0
+
+    def forward(self, observations):
+        self.calls += 1
+        place = os.environ.get("USER_NETWORK_FAILS")
+        if place and self.calls > 3:
+            pathlib.Path(place, "note").write_text("of another program")
+            raise ValueError("late")
+        seen = self.flat(observations)
+        return self.linear(seen), self.value(seen)[:, 0]
 """
 
 
@@ -106,16 +129,48 @@ def test_a_fault_of_digideep_in_a_dry_run_prints_its_traceback_too(
     assert error.endswith("; please report it; the traceback is above")
 
 
-def test_a_network_that_cannot_be_made_is_told_with_its_line_and_leaves_nothing(
+def test_a_network_that_cannot_be_made_is_told_with_its_line_and_the_traceback_stays(
     command: Run, toy: Toy, tmp_path: Path
 ) -> None:
     model = '/agents/agent/model={"type": "user_network:NetConfig", "is_whole": false}'
 
     ended = command(*toy("one", *QUICK, model), expect=2)
 
-    found = "expected code that runs, found KeyError: 'part'; correct it there; --dry-run shows the traceback"
-    assert ended.err.splitlines()[-1] == f"digideep: error: {tmp_path}/user_network.py:15: {found}"
-    assert ended.out == [] and not (tmp_path / "one").exists()  # no line names what is gone
+    report = tmp_path / "one" / "report.log"
+    found = f"expected code that runs, found KeyError: 'part'; correct it there; the traceback is in {report}"
+    assert ended.err.splitlines()[-1] == f"digideep: error: {tmp_path}/user_network.py:17: {found}"
+    assert ended.session == tmp_path / "one" and "raise KeyError" in report.read_text()
+
+
+def test_a_play_that_fails_in_code_of_the_user_keeps_what_others_put_beside_it(
+    command: Run, toy: Toy, tmp_path: Path
+) -> None:
+    model = '/agents/agent/model={"type": "user_network:LateConfig"}'
+    session = command(*toy("one", *QUICK, model)).session
+    place = tmp_path / "made" / "here"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("USER_NETWORK_FAILS", str(place))
+        ended = command(
+            "--load-checkpoint", str(session), "--play", "--episodes", "9", "--output", str(place), expect=2
+        )
+
+    assert "user_network.py:" in ended.err and "found ValueError: late" in ended.err
+    assert (place / "note").read_text() == "of another program"
+    assert "raise ValueError" in (place / "report.log").read_text()
+
+
+@pytest.mark.parametrize("error", ["OSError(28, 'No space left on device')", "OutOfMemoryError('2 GiB')"])
+def test_what_the_machine_lacks_is_no_mistake_in_code_of_the_user(
+    command: Run, toy: Toy, tmp_path: Path, error: str
+) -> None:
+    (tmp_path / "user_hook.py").write_text(
+        f"class OutOfMemoryError(RuntimeError):\n    pass\ndef fails(runner):\n    raise {error}\n"
+    )
+
+    ended = command(*toy("one", *QUICK, "/runner/on_epoch=user_hook:fails"), expect=1)
+
+    assert "expected code that runs" not in ended.err and "correct it there" not in ended.err
 
 
 def test_a_forward_that_raises_in_the_trial_is_told_with_its_line(command: Run, toy: Toy, tmp_path: Path) -> None:
@@ -124,11 +179,11 @@ def test_a_forward_that_raises_in_the_trial_is_told_with_its_line(command: Run, 
     error = command(*toy("one", *QUICK, model), expect=2).err.splitlines()[-1]
 
     assert "/agents/agent/model: expected forward to take observations of shapes" in error
-    assert error.endswith(f"has no attribute 'missing' at {tmp_path}/user_network.py:18; correct the network")
+    assert error.endswith(f"has no attribute 'missing' at {tmp_path}/user_network.py:20; correct the network")
 
 
 def test_from_python_the_error_of_the_user_is_the_cause(toy: Toy, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"user_hook.py:5: ") as caught:
+    with pytest.raises(UserCodeError, match=r"user_hook.py:5: ") as caught:
         digideep.run(toy("one")[1], set={"/runner/on_epoch": "user_hook:fails"}, dry_run=True)
 
     assert isinstance(caught.value.__cause__, RuntimeError)

@@ -186,7 +186,7 @@ class ReplayAgent(Agent):
         """
         super().join(training)
         self.replay.check_room(num_envs=training.num_envs)
-        if self.config.warm_up > training.frames:
+        if 0 < training.frames < self.config.warm_up:
             logger.warning(
                 "/agents/%s/warm_up: expected fewer rows than the training has frames (%d), found %d: little or "
                 "nothing is learnt; lower it, or raise the goal",
