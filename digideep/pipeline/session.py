@@ -115,8 +115,7 @@ class Session:
             try:
                 self._open_directory(stack)
             except BaseException as error:
-                if self._unsaid and self._stays(error):
-                    self.announce()
+                self._announce_what_stays(error)
                 raise
             self._stack, self._removal.is_whole = stack.pop_all(), True
         return self
@@ -124,8 +123,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and self._unsaid and self._stays(error):
-            self.announce()
+        self._announce_what_stays(error)
         self._stack.__exit__(kind, error, traceback)
 
     @property
@@ -186,8 +184,7 @@ class Session:
         facts = {"command_line": list(options.command_line), "versions": versions(), "session": self.paths.name}
         self.logs = SessionLogs(self.paths, cpu=options.monitor_cpu, gpu=options.monitor_gpu, facts=facts)
         self.monitor = self.logs.monitor
-        level = options.profiler_level
-        set_profiler_level(level)
+        set_profiler_level(level := options.profiler_level)
         self.store = CheckpointStore(
             self.paths.checkpoints, session_id=read_meta(self.paths)["id"], run_id=uuid.uuid4().hex[:12]
         )
@@ -234,10 +231,9 @@ class Session:
         number = self._number
         if number is None:
             number = resuming.number_of(options.checkpoint, self.summary, session=self.paths)
+        droppable = resuming.droppable(self.experiment.params, is_play=is_play)
         try:
-            self.checkpoint = self.store.load(
-                number, droppable=resuming.droppable(self.experiment.params, is_play=is_play)
-            )
+            self.checkpoint = self.store.load(number, droppable=droppable)
         except NoCheckpointError:
             if options.mode is not Mode.RESUME:
                 raise
@@ -280,6 +276,10 @@ class Session:
         lines, self._unsaid = self._unsaid or [], None
         for line in lines:
             self.say(line)
+
+    def _announce_what_stays(self, error: BaseException | None) -> None:
+        if error is not None and self._unsaid and self._stays(error):
+            self.announce()
 
     def set_meta(self, *, epoch: int, frame: int, episode: int) -> None:
         """Say where the run stands; rows of every log carry it."""
@@ -378,13 +378,13 @@ class Session:
 
         A save that is under way is waited for first, but where time is over (`wait`) and the process ends right after.
         """
-        if exit_code not in {refusal.exit_code for refusal in REFUSALS}:
-            self.announce()
         if wait:
             self.saver.close()
-        elif self._scratch is not None:
-            remove_tree(self._scratch)
-            return
+        else:
+            self.announce()  # nothing is removed any more
+            if self._scratch is not None:
+                remove_tree(self._scratch)
+                return
         if self._run is None or exit_code == SessionLockedError.exit_code:  # another process writes here now
             return
         if exit_code == SessionDoneError.exit_code:  # it stays what it was

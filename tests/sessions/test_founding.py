@@ -79,7 +79,8 @@ def test_a_new_session_that_fails_at_any_step_of_its_making_leaves_its_name_free
     with monkeypatch.context() as patch:
         patch.setattr(STEPS[step], Mock(side_effect=fault))  # raises in a file that is nobody's
         is_told = isinstance(fault, OSError) and step in STORED
-        command(*toy("a", *QUICK), expect=9 if is_told else 1)
+        ended = command(*toy("a", *QUICK), expect=9 if is_told else 1)
+        assert ended.out == []  # no line names what is gone
         assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
     assert command(*toy("a", *QUICK)).session == tmp_path / "a"
